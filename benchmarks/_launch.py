@@ -8,12 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyreactant.base.facts import facts
 from pyreactant.base.process import raise_limit
+from pyreactant.process.events import End, Ended, Exited, Order, Phase, Report
 from pyreactant.runs.supervisor.connection import hello
 from pyreactant.runs.supervisor.head import Head
 from pyreactant.runs.supervisor.mtls import Certifier, Keys
@@ -90,10 +90,10 @@ async def simulated(count: int, lasts: float, *, mtls: bool = False) -> dict[str
         mtls: Whether every member asks for a certificate.
     """
 
-    def broadcast(order: Mapping[str, Any]) -> None:
+    def broadcast(order: Order) -> None:
         call.broadcast(order)
-        if order["type"] == "end":
-            head.apply({"type": "ended", "process": 0})
+        if isinstance(order, End):
+            head.apply(Ended(process=0))
 
     raise_limit(count + 512, f"{count} processes")
     states = [ProcessState(i) for i in range(count)]
@@ -113,14 +113,14 @@ async def simulated(count: int, lasts: float, *, mtls: bool = False) -> dict[str
             head.apply,
             head.lose,
             heartbeat_timeout=60.0,
-            welcome=Certifier("benchmark", count, Keys([], "")).welcome if mtls else lambda _: {},
+            certify=Certifier("benchmark", count, Keys([], "")).certify if mtls else lambda _: {},
         )
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)
         head.admit(hello(0, count, facts()))
         for phase in ("initializing", "initialized", "ending"):
-            head.apply({"type": "phase", "phase": phase, "process": 0})
-        head.apply({"type": "exited", "process": 0, "code": 0, "log_tail": ""})
+            head.apply(Phase(phase, process=0))
+        head.apply(Exited(0, "", process=0))
         leading = asyncio.create_task(head.run())
         members = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -136,7 +136,7 @@ async def simulated(count: int, lasts: float, *, mtls: bool = False) -> dict[str
         before = await _steady(head, lasts)
         report = await leading
         report.write(Path(folder))
-        call.broadcast({"type": "report", "exit_code": report.exit_code, "summary": report.summary})
+        call.broadcast(Report(report.exit_code, report.summary))
         await call.close()
         out, _ = await members.communicate()
     found: dict[str, Any] = json.loads(out)

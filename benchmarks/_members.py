@@ -24,6 +24,21 @@ from collections.abc import Callable, Mapping
 from pyreactant.base.facts import facts
 from pyreactant.base.lines import LineCodec, LineError
 from pyreactant.base.process import raise_limit
+from pyreactant.process.events import (
+    FROM_HEAD,
+    Admitted,
+    Alive,
+    End,
+    Ended,
+    Event,
+    Exited,
+    Go,
+    Phase,
+    Report,
+    Spawned,
+    read,
+    write,
+)
 from pyreactant.process.group.group import split_address
 from pyreactant.runs.supervisor.connection import CONVERSATION, hello
 from pyreactant.runs.supervisor.mtls import Key
@@ -41,7 +56,7 @@ class _Member:
         self.process, self._all = process, all_
         self.may_go = self.reported = self.certified = False
         self.why: str | None = None
-        self._asks = {"mtls": {"public": Key().public()}} if all_.mtls else {}
+        self._asks = {"public": Key().public()} if all_.mtls else {}
 
     def connect(self) -> None:
         self._rest, self._greeted = b"", False
@@ -57,15 +72,11 @@ class _Member:
         self._socket.connect_ex(self._all.address)
         self._all.selector.register(self._socket, selectors.EVENT_READ, self)
 
-    def tell(self, kind: str, **more: object) -> None:
+    def tell(self, message: Event | Alive) -> None:
         """Send a message."""
         if self.why is None:
             with contextlib.suppress(OSError):  # the reader notes a broken connection
-                self._socket.send(self._codec.pack({"type": kind, **more}))
-
-    def event(self, kind: str, **more: object) -> None:
-        """Send an event of this process."""
-        self.tell(kind, process=self.process, age=0.0, **more)
+                self._socket.send(self._codec.pack(write(message)))
 
     def read(self) -> None:
         try:
@@ -91,20 +102,19 @@ class _Member:
         if not self._greeted:
             self._codec.read_greeting(line)
             self._greeted = True
-            first = hello(self.process, self._all.count, self._all.facts)
-            self._socket.send(self._codec.pack({**first, **self._asks}))
+            first = hello(self.process, self._all.count, self._all.facts, mtls=self._asks)
+            self._socket.send(self._codec.pack(write(first)))
             return
-        message = self._codec.unpack(line + b"\n")
-        kind = message["type"]
-        if kind == "admitted":
-            self.certified = "certificate" in message.get("mtls", {})
-        elif kind == "go":
-            self.may_go = True
-        elif kind == "end":
-            self.event("ended")
-        elif kind == "report":
-            self.reported = True
-            self._close()
+        match read(FROM_HEAD, self._codec.unpack(line + b"\n")):
+            case Admitted(mtls):
+                self.certified = "certificate" in mtls
+            case Go():
+                self.may_go = True
+            case End():
+                self.tell(Ended(process=self.process))
+            case Report():
+                self.reported = True
+                self._close()
 
     def _gone(self, why: str) -> None:
         self._close()
@@ -138,14 +148,14 @@ class _Members:
         if absent := sum(not m.may_go for m in self.members):
             sys.exit(f"{absent} of {self.count} members may not go after {_PATIENCE:.0f} s")
         for member in self.members:
-            member.event("spawned", pid=member.process)
+            member.tell(Spawned(member.process, process=member.process))
             for phase in ("started", "initializing", "initialized"):
-                member.event("phase", phase=phase, collectives=0)
+                member.tell(Phase(phase, process=member.process))
         until = joined + seconds
         self._beat(until)
         for member in self.members:
-            member.event("phase", phase="ending", collectives=0, code=0)
-            member.event("exited", code=0, log_tail="")
+            member.tell(Phase("ending", 0, 0, process=member.process))
+            member.tell(Exited(0, "", process=member.process))
         self._read_until(lambda: all(m.reported or m.why for m in self.members), until + _PATIENCE)
         whys = Counter(m.why or "no report" for m in self.members if not m.reported)
         return {
@@ -165,7 +175,7 @@ class _Members:
         while (now := time.perf_counter()) < until:
             due = int((now - began) / period * len(self.members))
             for number in range(sent, due):
-                self.members[number % len(self.members)].tell("alive")
+                self.members[number % len(self.members)].tell(Alive())
             sent = due
             self._read(0.01)
 

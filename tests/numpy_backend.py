@@ -74,7 +74,7 @@ class NumpyBackend(AbstractBackend):
         return Capabilities(dtypes=frozenset(NAMES), multi_process=True)
 
     def store(self) -> Store | None:
-        return self._meeting.store if self._meeting is not None else None
+        return self._meeting
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices

@@ -42,7 +42,7 @@ class Aval:
 
 
 @functools.lru_cache(maxsize=4096)
-def shared(aval: Aval) -> Aval:
+def intern(aval: Aval) -> Aval:
     """One object for equal descriptions, because comparing identities is quick."""
     return aval
 

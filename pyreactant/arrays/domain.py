@@ -99,7 +99,7 @@ class Domain:
         return self.exponents or (ALL_EXPONENTS if self.moves or self.sums else (-12, 0))
 
     @property
-    def named(self) -> tuple[int, ...]:
+    def special_arguments(self) -> tuple[int, ...]:
         """Numbers of the arguments that `special` names."""
         stated: Any = self.special or ()
         return () if stated and isinstance(stated[0], str) else tuple(n for n, _ in stated)

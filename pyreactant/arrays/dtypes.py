@@ -50,14 +50,14 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
         return np.dtype(getattr(ml_dtypes, dtype))
     try:
-        found = np.dtype(dtype)
+        converted = np.dtype(dtype)
     except TypeError:
         raise DTypeError(f"unknown dtype {dtype!r}; known are {', '.join(NAMES)}") from None
-    if found.name not in NAMES:
+    if converted.name not in NAMES:
         raise DTypeError(
-            f"no runtime holds dtype {found}; convert the array to one of {', '.join(NAMES)}"
+            f"no runtime holds dtype {converted}; convert the array to one of {', '.join(NAMES)}"
         )
-    return found.newbyteorder("=")
+    return converted.newbyteorder("=")
 
 
 def as_array(x: Any) -> np.ndarray:

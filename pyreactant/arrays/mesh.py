@@ -58,19 +58,19 @@ class Mesh:
         *,
         axis_types: Sequence[str] | None = None,
     ) -> None:
-        sizes = _checked_sizes(shape)
+        sizes = _as_sizes(shape)
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         _check_axis_names(names, sizes)
         given = None if device_ids is None else _as_ids(device_ids)
         if -1 in sizes:
-            sizes = _inferred(sizes, given)
+            sizes = _infer_size(sizes, given)
         _check_count(sizes)
-        ids = _first(math.prod(sizes)) if given is None else _shared(_flat_ids(given, sizes))
+        ids = _first(math.prod(sizes)) if given is None else _intern(_flat_ids(given, sizes))
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "axis_names", names)
         object.__setattr__(self, "device_ids", ids)
         object.__setattr__(self, "all_devices", device_ids is None)
-        object.__setattr__(self, "axis_types", _checked_axis_types(axis_types, names))
+        object.__setattr__(self, "axis_types", _as_axis_types(axis_types, names))
 
     @property
     def size(self) -> int:
@@ -177,7 +177,7 @@ def _first(count: int) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=16)
-def _shared(ids: tuple[int, ...]) -> tuple[int, ...]:
+def _intern(ids: tuple[int, ...]) -> tuple[int, ...]:
     """Equal ids as one tuple: Python then finds them equal without reading them."""
     return ids
 
@@ -187,7 +187,7 @@ def _positions_of(mesh: Mesh, owned: frozenset[int]) -> tuple[int, ...]:
     return tuple(position for position in mesh.device_ids if position in owned)
 
 
-def _checked_sizes(shape: Sequence[int]) -> tuple[int, ...]:
+def _as_sizes(shape: Sequence[int]) -> tuple[int, ...]:
     wrong = ShardingError(
         "Mesh needs a shape of positive whole numbers such as (2, 4), of which one may be -1 to be "
         f"inferred, got {shape!r}"
@@ -205,7 +205,7 @@ def _checked_sizes(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(n) for n in sizes)
 
 
-def _inferred(sizes: tuple[int, ...], ids: np.ndarray | None) -> tuple[int, ...]:
+def _infer_size(sizes: tuple[int, ...], ids: np.ndarray | None) -> tuple[int, ...]:
     """The sizes with a number in place of -1."""
     there = len(process_runtime.find().devices()) if ids is None else ids.size
     others = -math.prod(sizes)
@@ -226,9 +226,7 @@ def _check_count(sizes: tuple[int, ...]) -> None:
         )
 
 
-def _checked_axis_types(
-    axis_types: Sequence[str] | None, names: tuple[str, ...]
-) -> tuple[str, ...]:
+def _as_axis_types(axis_types: Sequence[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     if axis_types is None:
         return (AXIS_TYPES[0],) * len(names)
     types = axis_types if isinstance(axis_types, str) else tuple(axis_types)

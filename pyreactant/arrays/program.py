@@ -236,7 +236,7 @@ def body_name(body: Body | None) -> str:
     return function_name(body) if callable(body) else str(body)
 
 
-def named(program: Program) -> Program:
+def with_names(program: Program) -> Program:
     """The program with names in place of functions, and a file's whole path, so that it travels.
 
     Raises:
@@ -255,16 +255,16 @@ def named(program: Program) -> Program:
 
 def _travelling_name(program: Program, field: str) -> str:
     function = getattr(program, field)
-    found = getattr(function, "__module__", None)
+    module = getattr(function, "__module__", None)
     path = getattr(function, "__qualname__", "")
-    if found == "__main__":
-        found = getattr(sys.modules["__main__"], "__file__", None)
-    if found and path and "<" not in path:
-        name = f"{found}:{path}"
+    if module == "__main__":
+        module = getattr(sys.modules["__main__"], "__file__", None)
+    if module and path and "<" not in path:
+        name = f"{module}:{path}"
         try:
             if find_object(name) is function or _wraps(program, find_object(name), field):
                 return name
-            if str(found).endswith(".py"):  # the script, which another process imports as a file
+            if str(module).endswith(".py"):  # the script, which another process imports as a file
                 return name
         except (ImportError, AttributeError, OSError):
             pass
@@ -274,9 +274,9 @@ def _travelling_name(program: Program, field: str) -> str:
     )
 
 
-def _wraps(program: Program, found: Any, field: str) -> bool:
+def _wraps(program: Program, value: Any, field: str) -> bool:
     """Whether a decorator replaced the function by this program."""
-    return isinstance(found, Program) and getattr(found, field) == getattr(program, field)
+    return isinstance(value, Program) and getattr(value, field) == getattr(program, field)
 
 
 def load(program: Program, field: str) -> Callable[..., Any]:
@@ -295,24 +295,24 @@ def load(program: Program, field: str) -> Callable[..., Any]:
         function: Callable[..., Any] = body
         return function
     try:
-        found = find_object(body)
+        function = find_object(body)
     except (ImportError, AttributeError, OSError) as error:
         raise InvalidArgumentError(
             f"Program {program.name!r}: cannot import {field}={body!r}: {error}"
         ) from error
-    if isinstance(found, Program):  # made by @pyreactant.program
-        return load(found, field)
-    if not callable(found):
+    if isinstance(function, Program):  # made by @pyreactant.program
+        return load(function, field)
+    if not callable(function):
         raise InvalidArgumentError(f"Program {program.name!r}: {body!r} is not a function")
-    return found
+    return function
 
 
 def find_object(name: str) -> Any:
     module, _, path = name.rpartition(":")
-    found: Any = _import_file(module) if module.endswith(".py") else _import(module)
+    value: Any = _import_file(module) if module.endswith(".py") else _import(module)
     for part in path.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _import(module: str) -> ModuleType:

@@ -208,8 +208,8 @@ class NamedSharding:
 def _mesh_of_jax(mesh: Any) -> Mesh:
     if not hasattr(mesh, "devices") or not hasattr(mesh, "axis_names"):
         raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
-    found: Mesh = process_runtime.find().mesh_from_jax(mesh)
-    return found
+    ours: Mesh = process_runtime.find().mesh_from_jax(mesh)
+    return ours
 
 
 def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:

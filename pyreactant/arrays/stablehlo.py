@@ -20,7 +20,7 @@ _TENSOR = re.compile(r"((?:\d+x)*)([a-zA-Z].*)")
 _DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
 
-def described(program: Program) -> str:
+def label(program: Program) -> str:
     """The program and its file in the words of a message."""
     return f"Program {program.name!r}: the StableHLO file {program.stablehlo!r}"
 
@@ -31,7 +31,7 @@ def state(program: Program) -> tuple[int, ...]:
     Raises:
         FileError: It cannot be read, is not a file, or is larger than `LIMIT`.
     """
-    what = described(program)
+    what = label(program)
     try:
         facts = _path(program).stat()
     except (OSError, ValueError) as error:
@@ -56,7 +56,7 @@ def read(program: Program) -> bytes:
     try:
         return _path(program).read_bytes()
     except OSError as error:
-        raise FileError(f"{described(program)} cannot be read ({_reason(error)})") from None
+        raise FileError(f"{label(program)} cannot be read ({_reason(error)})") from None
 
 
 def digest(data: bytes) -> str:
@@ -75,14 +75,14 @@ def arguments(program: Program, data: bytes) -> tuple[tuple[tuple[int, ...], str
         InvalidArgumentError: There is no function @main, or a shape is not fixed.
     """
     text = data.decode("utf-8", "replace")
-    found = re.search(r"func\.func\s+(?:public\s+)?@\"?main\"?\s*\(", text)
-    if found is None:
+    start = re.search(r"func\.func\s+(?:public\s+)?@\"?main\"?\s*\(", text)
+    if start is None:
         raise InvalidArgumentError(
-            f"{described(program)} has no function @main; export it as text, for instance with "
+            f"{label(program)} has no function @main; export it as text, for instance with "
             "jax.jit(f).lower(...).as_text() or Reactant's @code_hlo"
         )
-    listed = text[found.end() : _end(text, found.end())]
-    return tuple(_tensor(program, one) for one in _ARGUMENT.findall(listed))
+    listed = text[start.end() : _end(text, start.end())]
+    return tuple(_tensor(program, argument) for argument in _ARGUMENT.findall(listed))
 
 
 def mlir_dtype(text: str) -> str:
@@ -98,22 +98,22 @@ def mlir_dtype(text: str) -> str:
 
 
 def _tensor(program: Program, text: str) -> tuple[tuple[int, ...], str]:
-    found = _TENSOR.fullmatch(text.split(",")[0].strip())
-    if found is None:
+    match = _TENSOR.fullmatch(text.split(",")[0].strip())
+    if match is None:
         raise InvalidArgumentError(
-            f"{described(program)} has an argument tensor<{text}>; a program must have fixed "
+            f"{label(program)} has an argument tensor<{text}>; a program must have fixed "
             "shapes: export it for the shapes that it will run with"
         )
-    return tuple(map(int, found[1].split("x")[:-1])), mlir_dtype(found[2])
+    return tuple(map(int, match[1].split("x")[:-1])), mlir_dtype(match[2])
 
 
 def _end(text: str, start: int) -> int:
     """Where the parenthesis closes that is open at `start`; text in quotes does not count."""
     depth = 1
-    for found in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(text, start):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
+    for token in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
         if not depth:
-            return found.start()
+            return token.start()
     return len(text)
 
 

@@ -163,8 +163,8 @@ def ranges_text(numbers: Iterable[int], limit: int = 12) -> str:
         limit: Ranges that are named; the others are counted.
     """
     groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-    found = [[number for _, number in group] for _, group in groups]
-    texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in found]
+    ranges = [[number for _, number in group] for _, group in groups]
+    texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in ranges]
     more = len(texts) - limit
     return ", ".join(texts[:limit]) + (f" and {more} more ranges" if more > 0 else "")
 
@@ -207,13 +207,13 @@ def hanging(start: str, text: str, width: int | None) -> str:
         return f"{start}{text}".rstrip()
     beside = len(start) if width - len(start) >= _ROOM else 0
     indent = " " * (beside or min(_BELOW, len(start)))
-    lines = _wrapped(text, width, indent)
+    lines = _wrap(text, width, indent)
     if beside:
         return "\n".join([start + lines[0][beside:], *lines[1:]])
-    return "\n".join([*_wrapped(start, width), *lines])
+    return "\n".join([*_wrap(start, width), *lines])
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     return textwrap.wrap(
         text,
         max(width, len(indent) + 1),
@@ -224,7 +224,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
     )
 
 
-def broken(text: str, stream: TextIO | None = None) -> str:
+def break_lines(text: str, stream: TextIO | None = None) -> str:
     """The lines of a text, those that are too long for a terminal broken between words.
 
     Args:

@@ -159,7 +159,7 @@ def data_fields(kind: Any) -> tuple[list[str], list[str]]:
     return data, static
 
 
-def rebuilt(kind: type, values: Iterable[tuple[str, Any]]) -> Any:
+def rebuild_dataclass(kind: type, values: Iterable[tuple[str, Any]]) -> Any:
     """A dataclass with these fields, without a call of its constructor, which may check them."""
     made: Any = object.__new__(kind)
     for name, value in values:
@@ -177,7 +177,7 @@ def _register(kind: type) -> None:
         return [getattr(value, name) for name in data], fixed, tuple(data)
 
     def unflatten(fixed: Any, children: Any) -> Any:
-        return rebuilt(kind, zip((*data, *static), (*children, *fixed), strict=True))
+        return rebuild_dataclass(kind, zip((*data, *static), (*children, *fixed), strict=True))
 
     optree.register_pytree_node(kind, flatten, unflatten, namespace=NAMESPACE)
     _registered.add(kind)

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .errors import DeadlineError, PyReactantError
+from .errors import DeadlineError, ExitCode, PyReactantError
+from .words import fatal
 
 LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
 """Prefixes of the variables that make a process one of several of a run."""
@@ -140,7 +141,7 @@ def last_answer(output: bytes) -> dict[str, Any] | None:
 class ChildLostError(PyReactantError, RuntimeError):
     """The child process ended without an answer."""
 
-    exit_code: int = 6
+    exit_code: int = ExitCode.LOST
 
 
 class Activity(NamedTuple):
@@ -243,8 +244,8 @@ def _lost(code: int, log: IO[bytes], activity: Activity, *, out_of_memory: bool)
         advice = "; something on this machine killed it"
     log.seek(0)
     text = log.read().decode(errors="replace")
-    if fatal := re.search(r"^F\d{4} [^\]]*\] (.*)", text, re.MULTILINE):
-        advice += f": {fatal[1]}"  # the fatal message of Google's logging
+    if last := fatal(text):
+        advice += f": {last}"
     lines = [line for line in text.splitlines() if not _NOISE.search(line)][-_LINES_OF_LOG:]
     output = "\n".join(["", "its last output:", *(f"  {line}" for line in lines)]) if lines else ""
     return ChildLostError(f"the process that {activity.verb} {how}{advice}{output}")
@@ -340,10 +341,10 @@ def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
 
     with contextlib.suppress(BrokenPipeError):
         send(answer(json.loads(lines.get()), stop))
-    os._exit(0)  # an orderly shutdown of the runtime takes time
+    os._exit(ExitCode.DONE)  # an orderly shutdown of the runtime takes time
 
 
 def _read(requests: IO[str], lines: "queue.SimpleQueue[str]") -> None:
     for line in requests:
         lines.put(line)
-    os._exit(1)
+    os._exit(ExitCode.FAILED)

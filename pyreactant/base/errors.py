@@ -4,15 +4,52 @@ Messages say what was required, what was got, and what to do. They name an argum
 the keyword for callers in Python, the option at a command line, which says how its options are
 called with `named`. So no message is changed after it is written.
 
-Exit codes of the command line: 0 done, 1 a user program failed, 2 usage, 3 something required is
-missing, 4 rendezvous failed, 5 a mismatch was found, 6 a process was lost (killed, preempted, out
-of memory), 7 timeout, 8 the cloud refused.
+No other file has numbers of exit codes.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import Any
+
+
+class ExitCode(IntEnum):
+    """The exit codes of the command line, of runs and of jobs."""
+
+    DONE = 0
+    FAILED = 1
+    """A user's program failed."""
+    USAGE = 2
+    MISSING = 3
+    """Something that is required is missing here."""
+    RENDEZVOUS = 4
+    MISMATCH = 5
+    """A result is wrong, or a program does not fit."""
+    LOST = 6
+    """A process was killed or preempted, or was out of memory."""
+    TIMEOUT = 7
+    CLOUD = 8
+    """Cloud TPU refused, or something may still cost money."""
+    NOT_EXECUTABLE = 126
+    """As shells have it; so are those that follow."""
+    NOT_FOUND = 127
+    INTERRUPTED = 130
+    UNREAD = 141
+    """The reader of standard output has gone, as with `| head`."""
+
+    __repr__ = int.__repr__
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code of a process that an exception ends."""
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    return error.exit_code if isinstance(error, PyReactantError) else ExitCode.FAILED
+
+
+def code_of_signal(number: int) -> int:
+    """The exit code of a process that a signal ended, as shells have it."""
+    return 128 + number
 
 
 class PyReactantError(Exception):
@@ -26,13 +63,13 @@ class PyReactantError(Exception):
         ShardingError
     """
 
-    exit_code: int = 1
+    exit_code: int = ExitCode.FAILED
 
 
 class InvalidArgumentError(PyReactantError, ValueError):
     """An argument has the wrong form or does not fit the others."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class ShardingError(InvalidArgumentError):
@@ -50,7 +87,7 @@ class FileError(InvalidArgumentError):
 class StateError(PyReactantError, RuntimeError):
     """The call conflicts with what already runs in this process."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class NotAddressableError(StateError):
@@ -60,7 +97,7 @@ class NotAddressableError(StateError):
 class RequirementError(PyReactantError, RuntimeError):
     """A package, platform or device that was requested is absent."""
 
-    exit_code = 3
+    exit_code = ExitCode.MISSING
 
 
 def no_room(error: Exception) -> RequirementError:
@@ -74,7 +111,7 @@ def no_room(error: Exception) -> RequirementError:
 class RendezvousError(PyReactantError, RuntimeError):
     """The processes of a run did not find each other or disagree about the run."""
 
-    exit_code = 4
+    exit_code = ExitCode.RENDEZVOUS
 
 
 class PortTakenError(RendezvousError):
@@ -84,13 +121,17 @@ class PortTakenError(RendezvousError):
 class MismatchError(PyReactantError, ValueError):
     """A result is wrong, or data that must be equal on every process differs."""
 
-    exit_code = 5
+    exit_code = ExitCode.MISMATCH
 
 
 class DeadlineError(PyReactantError, TimeoutError):
     """A collective operation did not finish in time."""
 
-    exit_code = 7
+    exit_code = ExitCode.TIMEOUT
+
+
+class PeerLostError(DeadlineError):
+    """Another process of the run ended or was cut off, so that what needs it cannot finish."""
 
 
 class RemoteError(PyReactantError, RuntimeError):
@@ -113,7 +154,7 @@ class RemoteError(PyReactantError, RuntimeError):
         message: str,
         *,
         kind: str,
-        exit_code: int = 1,
+        exit_code: int = ExitCode.FAILED,
         process: int | None = None,
         host: str | None = None,
         traceback: str = "",
@@ -122,32 +163,6 @@ class RemoteError(PyReactantError, RuntimeError):
         super().__init__(message)
         self.kind, self.process, self.host = kind, process, host
         self.traceback, self.others, self.exit_code = traceback, others, exit_code
-
-
-_RUNTIME_ERRORS = r"(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
-_CONNECTION = (
-    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|[Cc]onnection (closed|reset|refused)|"
-    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|"
-    # Julia's words: EOFError, and IOError with libuv's names of errors.
-    r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
-)
-_NO_MEMORY = r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory"
-
-
-def cause_of(error: str) -> str:
-    """What an error "Type: message" of Python, JAX or Julia is about.
-
-    Returns:
-        "out of memory", "lost" for a connection to another process, or "user" for all others.
-    """
-    if re.search(_NO_MEMORY, error):
-        return "out of memory"
-    return "lost" if re.match(_RUNTIME_ERRORS, error) and is_connection(error) else "user"
-
-
-def is_connection(error: str) -> bool:
-    """Whether an error "Type: message" is about a connection, whatever its type."""
-    return re.search(_CONNECTION, error) is not None
 
 
 _options: Mapping[str, str] = {}

@@ -11,13 +11,16 @@ A server also limits what strangers can cost it: the length of a first line, the
 comes, and the number of connections that have not sent one.
 """
 
+import contextlib
 import hmac
 import json
 import os
 import resource
 import socket
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, TypeVar
 
 from .errors import RendezvousError
 
@@ -31,6 +34,9 @@ FIRST_LIMIT = 1 << 16
 
 HANDSHAKE = 10.0
 """Seconds within which a new connection must show the secret."""
+
+HANDSHAKES = 400
+"""Handshakes of a second, if very many processes come at once and the machines are busy."""
 
 _STRANGERS = 128  # unauthenticated connections that a server keeps, if it may open so many files
 _DEPTH = 32  # of a message: lists and objects within each other
@@ -70,6 +76,80 @@ def strangers_kept(expected: int) -> int:
     if files == resource.RLIM_INFINITY:
         return most
     return max(8, min(most, (files - expected) // 4))
+
+
+Connection = TypeVar("Connection", bound=Hashable)
+
+
+class Strangers(Generic[Connection]):
+    """A server's connections that have not shown the secret, and how long it keeps them.
+
+    Args:
+        expected: Number of processes of the run, which may all connect at once.
+        close: Closes a connection, for a reason.
+    """
+
+    def __init__(self, expected: int, close: Callable[[Connection, str], None]) -> None:
+        self._most = strangers_kept(expected)
+        self._seconds = HANDSHAKE + expected / HANDSHAKES
+        # If very many come at once, they are accepted sooner than they can answer, and each that is
+        # closed comes again. So a stranger keeps its place for as long as all of them may need.
+        self._keeps_place = self._most / HANDSHAKES
+        self._close = close
+        self._since: dict[Connection, float] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def __contains__(self, connection: Connection) -> bool:
+        return connection in self._since
+
+    def add(self, connection: Connection) -> None:
+        """Count the seconds of a new connection."""
+        self._since[connection] = time.monotonic()
+
+    def discard(self, connection: Connection) -> None:
+        """Forget a connection that has shown the secret, or is closed."""
+        self._since.pop(connection, None)
+
+    def make_room(self, absent: int) -> bool:
+        """Whether there is room for another; the oldest gives way after its time.
+
+        Args:
+            absent: Number of processes that may all be among the strangers.
+        """
+        if len(self._since) < max(self._most, absent):
+            return True
+        since = next(iter(self._since.values()))
+        if time.monotonic() - since < self._keeps_place:
+            return False
+        self.close_oldest("too many strangers")
+        return True
+
+    def expire(self) -> float | None:
+        """Close those that have shown no secret in time.
+
+        Returns:
+            Seconds until the time of the next one is over; None if there is none.
+        """
+        while self._since:
+            left = next(iter(self._since.values())) + self._seconds - time.monotonic()
+            if left > 0:
+                return left
+            # It may be a process on a busy machine: it hears nothing about the secret, and retries.
+            self.close_oldest(f"sent nothing within {self._seconds:.0f} s")
+        return None
+
+    def close_all(self, why: str) -> None:
+        """Close all of them."""
+        while self._since:
+            self.close_oldest(why)
+
+    def close_oldest(self, why: str) -> None:
+        """Close the one that came first, if there is one."""
+        if oldest := next(iter(self._since), None):
+            del self._since[oldest]
+            self._close(oldest, why)
 
 
 class LineCodec:
@@ -230,6 +310,7 @@ def _is_flat(message: Any, depth: int) -> bool:
 class LineSocket:
     """A connected socket that carries such lines, for code that waits with `selectors`.
 
+    Any thread may send, one receives.
     A server's end sends its greeting at once. A client's end sends its first messages when the
     greeting has come.
     """
@@ -248,6 +329,7 @@ class LineSocket:
         self._greeted = server
         self._unsent: list[Message] = []
         self._buffer = b""
+        self._sending = threading.RLock()
         if server:
             self._write(self._codec.greeting())
 
@@ -257,10 +339,11 @@ class LineSocket:
         Raises:
             LineError: The message is longer than the limit.
         """
-        if self._codec.is_ready:
-            self._write(self._codec.pack(message))
-        else:
-            self._unsent.append(message)
+        with self._sending:
+            if self._codec.is_ready:
+                self._write(self._codec.pack(message))
+            else:
+                self._unsent.append(message)
 
     def refuse(self) -> None:
         """Tell the client that it does not have the secret."""
@@ -309,10 +392,8 @@ class LineSocket:
 
     def shut_down(self) -> None:
         """Let the readers of both ends see the end of the connection."""
-        try:
+        with self._sending, contextlib.suppress(OSError):  # it is closed already
             self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it is closed already
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,7 +11,7 @@ import sys
 from types import TracebackType
 from typing import NoReturn
 
-from .errors import PyReactantError, RequirementError
+from .errors import RequirementError, code_of
 
 
 def die_with_parent() -> None:
@@ -86,8 +86,6 @@ def end_at_once_on_error() -> None:
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         previous(kind, value, trace)
-        if isinstance(value, PyReactantError):
-            end_at_once(value.exit_code)
-        end_at_once(130 if isinstance(value, KeyboardInterrupt) else 1)
+        end_at_once(code_of(value))
 
     sys.excepthook = hook

@@ -27,7 +27,7 @@ from ..arrays.program import Program
 from ..arrays.runtimes.collective import exchange, total
 from ..arrays.runtimes.runtime import barrier, current, devices, initialize
 from ..arrays.text import spec_text
-from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
+from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError, code_of
 from ..base.facts import facts
 from ..base.files import write_json
 from .check import check_blocks, check_inputs
@@ -214,7 +214,7 @@ def _all_raised(name: str) -> bool:
 
 def error_facts(error: BaseException) -> dict[str, Any]:
     """An exception as plain data for a record."""
-    code = error.exit_code if isinstance(error, PyReactantError) else 1
+    code = code_of(error)
     text = "".join(traceback.format_exception(error))
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
     message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])

@@ -22,4 +22,4 @@ class SlicesCheck:
         report.to_json(folder / "crosscheck.json")
         if can_render():  # crosscheck.json has the same content as the page
             report.to_html(folder / "crosscheck.html")
-        return (0 if report.passed else report.exit_code), report.verdict
+        return report.exit_code, report.verdict

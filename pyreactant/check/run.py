@@ -19,7 +19,7 @@ from typing import Any
 from ..arrays.lowering.enzyme import check_enzyme
 from ..arrays.lowering.reactant import environment as environment_of_julia
 from ..arrays.mesh import Mesh
-from ..arrays.program import Program, named
+from ..arrays.program import Program, with_names
 from ..arrays.text import parse_mesh, parse_spec
 from ..base.child import Activity, ask_child, import_path, without
 from ..base.errors import (
@@ -29,6 +29,7 @@ from ..base.errors import (
     RendezvousError,
     RequirementError,
     argument,
+    code_of_signal,
 )
 from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from .member import PROGRESS_PREFIX
@@ -208,7 +209,7 @@ def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Pr
     if program == ALL:
         return tuple(CASES)
     given = (program,) if isinstance(program, (str, Program)) else tuple(program)
-    return tuple(named(one) if isinstance(one, Program) else one for one in given)
+    return tuple(with_names(one) if isinstance(one, Program) else one for one in given)
 
 
 def _specs(spec: str | Spec | Sequence[Spec] | None) -> tuple[Spec, ...] | None:
@@ -320,7 +321,7 @@ def _supervise(argv: Sequence[str], environment: Any, progress: str | None, erro
 
 def _exit_on_signal(number: int, _: Any) -> None:
     """Turn SIGTERM into an exception, so that the run is ended before this process."""
-    raise SystemExit(128 + number)
+    raise SystemExit(code_of_signal(number))
 
 
 GRADIENTS = {"perceptron": "perceptron_gradient"}

@@ -13,7 +13,9 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        os._exit(130)  # as `INTERRUPTED`, which may not have loaded
+        from ..base.errors import ExitCode
+
+        os._exit(ExitCode.INTERRUPTED)
 
 
 def _open_closed_streams() -> None:

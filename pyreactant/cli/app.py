@@ -15,11 +15,18 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
-from ..base.errors import InvalidArgumentError, MismatchError, PyReactantError, cause_of, no_room
+from ..base.errors import (
+    ExitCode,
+    InvalidArgumentError,
+    MismatchError,
+    PyReactantError,
+    no_room,
+)
 from ..base.process import flush_output
 from ..base.settings import check_names
+from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
-from .command import INTERRUPTED, UNREAD, App, Group
+from .command import App, Group
 from .crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from .jobs import app as jobs
 from .machine import (
@@ -60,10 +67,10 @@ def _ends_told() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _print_error("interrupted")
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(ExitCode.INTERRUPTED) from None
     except BrokenPipeError as error:
         if _is_unread():
-            raise SystemExit(UNREAD) from None
+            raise SystemExit(ExitCode.UNREAD) from None
         raise RuntimeError(f"a connection was closed ({error})") from error
 
 
@@ -132,7 +139,7 @@ def main() -> None:
     try:
         _end(_run())
     except KeyboardInterrupt:  # a second one, or one while the process ends
-        os._exit(INTERRUPTED)
+        os._exit(ExitCode.INTERRUPTED)
 
 
 def _run() -> int:
@@ -142,10 +149,10 @@ def _run() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # in an ASCII locale, too
-    code = 1
+    code: int = ExitCode.FAILED
     try:
         app()
-        code = 0
+        code = ExitCode.DONE
     except PyReactantError as error:
         code = error.exit_code
         supervised.tell_error(error)
@@ -164,32 +171,32 @@ def _unexpected(error: Exception) -> int:
     """Print an error for which there is no kind, and give the exit code."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
-        return 2
+        return ExitCode.USAGE
     if _is_no_room(error):
         _print_error(f"error: {no_room(error)}")
         return no_room(error).exit_code
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
-        return 2
+        return ExitCode.USAGE
     if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
         _print_error("error: the current folder does not exist any more; change to another one")
-        return 2
+        return ExitCode.USAGE
     text = f"{type(error).__name__}: {error}"
     cause = cause_of(text)
     if cause == "out of memory":
         _print_error(
             f"out of memory: {error}; use more processes on more machines, or smaller arrays"
         )
-        return 6
+        return ExitCode.LOST
     if cause == "lost":
         _print_error(
             f"error: another process of this run ended, or cannot be reached ({text}); read the "
             "output of the first one that ended"
         )
-        return 6
+        return ExitCode.LOST
     _print_error(f"internal error: {text}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
-    return 1
+    return ExitCode.FAILED
 
 
 def _is_homeless() -> bool:
@@ -201,11 +208,11 @@ def _is_homeless() -> bool:
 
 
 def _is_no_room(error: Exception) -> bool:
-    """Whether the system starts no further process or thread; Python's words for a thread."""
+    """Whether the system starts no further process or thread."""
     if isinstance(error, OSError):
         written = hasattr(error, "characters_written")  # to a full pipe that does not block
         return error.errno in (errno.EAGAIN, errno.ENOMEM) and not written
-    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    return isinstance(error, RuntimeError) and is_thread_limit(error)
 
 
 def _print_error(message: str) -> None:
@@ -221,8 +228,8 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 # Failures that the commands print themselves; the supervisor needs the exception, since the exit
 # code alone may be that of any program.
 _PRINTED: dict[int, Exception] = {
-    2: InvalidArgumentError("the command line is wrong; see the program's output"),
-    5: MismatchError("the result is wrong; see the program's output"),
+    ExitCode.USAGE: InvalidArgumentError("the command line is wrong; see the program's output"),
+    ExitCode.MISMATCH: MismatchError("the result is wrong; see the program's output"),
 }
 
 
@@ -240,7 +247,7 @@ def _end(code: int) -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # a run writes elsewhere, and goes on without a reader
-        code = code or UNREAD
+        code = code or ExitCode.UNREAD
     except Exception:  # noqa: S110 - closed, or a full disk, which `flush_output` skips as well
         pass
     flush_output()

@@ -16,7 +16,7 @@ import typer
 import typer.core
 
 from ..arrays.text import MESH_HELP
-from ..base.errors import InvalidArgumentError, named
+from ..base.errors import ExitCode, InvalidArgumentError, named
 from ..base.outputs import STDOUT, is_stdout, reserved_stdout
 
 NOT_WITH: Mapping[str, Mapping[str, str]] = {
@@ -122,12 +122,6 @@ OLD_NAMES = frozenset(
 
 An option declares them beside its own name.
 """
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
-
-UNREAD = 141
-"""The exit code if the reader of standard output has gone, as with `| head`; as shells have it."""
 
 LONG = 12
 """Options from which on a help has panels."""
@@ -379,7 +373,7 @@ def interruptible(cache: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         tell_interrupted(cache)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def tell_interrupted(cache: bool) -> None:

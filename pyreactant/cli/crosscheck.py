@@ -10,9 +10,9 @@ import typer
 
 from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
 from ..base.document.page import can_render, check_page
-from ..base.errors import InvalidArgumentError
+from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
-from .command import INTERRUPTED, Html, MeshText, Overwrite, ReportFile, examples
+from .command import Html, MeshText, Overwrite, ReportFile, examples
 
 if TYPE_CHECKING:
     from ..check.report.report import Report
@@ -178,7 +178,7 @@ def crosscheck(
             )
     except KeyboardInterrupt:
         _tell_interrupted(folder, html, overwrite)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     page = html or folder / "report.html"
     required = html is not None
     _show(report, page, required=required, as_json=as_json, folder=folder, overwrite=overwrite)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.text import hanging, width_of
-from ..base.errors import InvalidArgumentError, RemoteError, argument, named
-from .command import INTERRUPTED, App, examples
+from ..base.errors import ExitCode, InvalidArgumentError, RemoteError, argument, named
+from .command import App, examples
 
 if TYPE_CHECKING:
     from ..runs.jobs.job import Job
@@ -210,7 +210,7 @@ def result(
     except RemoteError as error:
         _fail(error, as_json, found.record)
     if as_json:
-        print(json.dumps({"state": "done", "exit_code": 0, "value": _tree(found)}))
+        print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(found)}))
     elif value is not None:
         sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
@@ -236,7 +236,7 @@ def attach(job: Id) -> None:
         _fail(error, False, found.record)
     except KeyboardInterrupt:
         print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     _end_if_left(found.record, say=True)
 
 
@@ -317,9 +317,7 @@ def _end_if_left(*records: "Record", say: bool = False) -> None:
         for slices in found:
             print(f"pyreactant: {slices}", file=sys.stderr)
     if any(not slices.kept for slices in found):
-        from ..runs.queued.request import CloudError
-
-        raise typer.Exit(CloudError.exit_code)
+        raise typer.Exit(ExitCode.CLOUD)
 
 
 def _fail(error: RemoteError, as_json: bool, record: "Record") -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import hanging
+from ..base.errors import code_of_signal
 from ..julia.setup.options import STAGES, Event
 from .command import App, examples
 
@@ -224,7 +225,9 @@ def doctor(
     from ..doctor import diagnose
     from .console import output, working
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the children on the way
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(code_of_signal(signal.SIGTERM))
+    )  # ends the children on the way
     with working("checking this machine") as tell:
         diagnosis = diagnose(backend, deep=deep, timeout=timeout, tell=tell)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
-from ..base.errors import InvalidArgumentError
+from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs
 from .command import DType, MeshText, Overwrite, ReportFile, examples
 
@@ -128,7 +128,7 @@ def matmul(
         else:
             _show(report, out)
     if not report.check.passed:
-        raise typer.Exit(5)
+        raise typer.Exit(ExitCode.MISMATCH)
 
 
 def _numbers(text: str) -> list[int]:

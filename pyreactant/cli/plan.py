@@ -10,10 +10,9 @@ import typer
 from ..arrays.text import parse_shape, parse_sizes, seconds_text
 from ..base.document.page import check_page
 from ..base.document.terminal import Fitting
-from ..base.errors import InvalidArgumentError
+from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs
 from .command import (
-    INTERRUPTED,
     Html,
     Overwrite,
     examples,
@@ -180,8 +179,6 @@ def _n(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-NOTHING_FITS = 5
-
 PLAN_EXAMPLES = examples(
     "pyreactant plan --topology v6e-8 --size 4096",
     "pyreactant plan --platform cpu --devices 8 --size 2048",
@@ -279,9 +276,9 @@ def plan(
         found.to_html(html, overwrite=overwrite)
     if found.interrupted:
         tell_interrupted(cached)
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if found.best is None:
-        raise typer.Exit(NOTHING_FITS)
+        raise typer.Exit(ExitCode.MISMATCH)
 
 
 @contextlib.contextmanager

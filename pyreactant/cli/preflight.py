@@ -10,15 +10,13 @@ import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
 from ..base.document.page import check_page
-from ..base.errors import InvalidArgumentError
+from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
 from .command import DType, Html, MeshText, Overwrite, examples, interruptible
 
 if TYPE_CHECKING:
     from ..arrays.program import Program
     from ..fit.preflight.report import Preflight
-
-DOES_NOT_FIT = 5
 
 EXAMPLES = examples(
     "pyreactant preflight --topology v6e-16 --size 4096 --spec x,None --y-spec None,y",
@@ -176,7 +174,7 @@ def preflight(
         _write(hlo, reports[0], overwrite)
     _print(reports, as_json, html, overwrite)
     if not all(report.fits for report in reports):
-        raise typer.Exit(DOES_NOT_FIT)
+        raise typer.Exit(ExitCode.MISMATCH)
 
 
 def _check_choice(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..base.errors import InvalidArgumentError, PyReactantError
+from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
 from .command import App, Command, Html, Overwrite, examples
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ class RunCommand(Command):
         try:
             return super().make_context(*arguments, **more)
         except Exception as error:
-            if getattr(error, "exit_code", None) != InvalidArgumentError.exit_code:
+            if getattr(error, "exit_code", None) != ExitCode.USAGE:
                 raise
             from ..runs.supervisor.unstarted import tell_others
 
             error.show()  # type: ignore[attr-defined] # a usage error of click, or of typer's own
             tell_others(InvalidArgumentError(error.format_message()))  # type: ignore[attr-defined]
-            raise typer.Exit(InvalidArgumentError.exit_code) from None
+            raise typer.Exit(ExitCode.USAGE) from None
 
     def check(self, ctx: Any) -> None:
         """As the other commands; all processes end if one is wrong."""

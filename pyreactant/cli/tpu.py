@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..base.errors import ExitCode, code_of_signal
 from .command import App
 from .tpu_options import (
     PATIENCE,
@@ -95,7 +96,7 @@ def create(
                 lease.keep()
     except Interrupted as end:
         tell(f"ended by {end}")
-        raise typer.Exit(128 + end.number) from None
+        raise typer.Exit(code_of_signal(end.number)) from None
     tell(
         f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
         f"{cost_of_forgetting(request.topology, request.lifetime)}; delete it with: "
@@ -143,7 +144,7 @@ def status(resource: ResourceName, as_json: AsJson = False, transport: Transport
         raise CloudError(f"there is no queued resource {path}")
     _print([found], as_json)
     if any(not slices.kept for slices in left):
-        raise typer.Exit(CloudError.exit_code)
+        raise typer.Exit(ExitCode.CLOUD)
 
 
 @app.command("list", epilog=examples(f"list {PLACE}"))
@@ -207,7 +208,6 @@ def gc(
     """
     from ..runs.queued.gc import collect
     from ..runs.queued.journal import Journal
-    from ..runs.queued.request import CloudError
 
     settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
     parents = [location.parent()] if location.project or location.zone or settled else []
@@ -228,7 +228,7 @@ def gc(
         if not found:
             print("nothing was left behind")
     if any(finding.costs for finding in found):
-        raise typer.Exit(CloudError.exit_code)
+        raise typer.Exit(ExitCode.CLOUD)
 
 
 def _print(found: "Sequence[Resource]", as_json: bool) -> None:

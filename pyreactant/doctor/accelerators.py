@@ -47,8 +47,8 @@ def driver_version(machine: Machine) -> str | None:
         text = machine.file("/proc/driver/nvidia/version").read_text()
     except OSError:
         return None
-    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
-    return found[1] if found else None
+    match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return match[1] if match else None
 
 
 def cuda_extra(machine: Machine) -> str:
@@ -70,7 +70,7 @@ def driver(machine: Machine) -> CheckResult:
     if ran.code is None:
         return CheckResult("fail", "nvidia-smi did not answer within 10 s", "sudo reboot")
     if ran.code != 0:
-        return _broken((ran.out + ran.err).strip(), kernel)
+        return _smi_failure((ran.out + ran.err).strip(), kernel)
     gpus = _gpus(ran.out)
     if not gpus:
         return CheckResult("warn", "nvidia-smi lists no GPU", "nvidia-smi -L")
@@ -101,7 +101,7 @@ def _too_old(machine: Machine, driver: str) -> tuple[str, str] | None:
     return None
 
 
-def _broken(output: str, kernel: str | None) -> CheckResult:
+def _smi_failure(output: str, kernel: str | None) -> CheckResult:
     line = output.splitlines()[0] if output else "it prints nothing"
     mend = "sudo reboot" if "mismatch" in output else "sudo modprobe nvidia"
     if kernel is None and "mismatch" not in output:
@@ -330,7 +330,7 @@ def _is_fraction(text: str) -> bool:
         return False
 
 
-def hidden(machine: Machine) -> CheckResult:
+def hidden_devices(machine: Machine) -> CheckResult:
     """Variables that hide this machine's devices from a runtime."""
     environ, gpus = machine.environ, gpu_count(machine)
     chips = tpu_chips(machine.root)

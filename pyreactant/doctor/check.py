@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from .._version import __version__
 from ..base import facts
 from ..base.child import started
-from ..base.errors import RequirementError
+from ..base.errors import ExitCode
 
 Status = Literal["pass", "warn", "fail"]
 
@@ -94,7 +94,7 @@ class Diagnosis:
     @property
     def exit_code(self) -> int:
         """The exit code of the command: 3 if a required check failed, otherwise 0."""
-        return RequirementError.exit_code if self.missing else 0
+        return ExitCode.MISSING if self.missing else ExitCode.DONE
 
     def count(self, status: Status) -> int:
         """The number of rows with this status."""
@@ -164,7 +164,7 @@ def _disk(folder: Path) -> Disk:
 
 
 def _addresses(host: str) -> list[str]:
-    return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None)})
+    return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None)})
 
 
 def _own_address() -> str:
@@ -215,13 +215,13 @@ class Machine:
 
     def distribution(self, name: str) -> importlib.metadata.Distribution | None:
         """An installed Python package; None if it is not installed."""
-        found = importlib.metadata.distributions(name=name, path=list(self.packages))
-        return next(iter(found), None)
+        distributions = importlib.metadata.distributions(name=name, path=list(self.packages))
+        return next(iter(distributions), None)
 
     def version(self, name: str) -> str | None:
         """The version of an installed Python package; None if it is not installed."""
-        found = self.distribution(name)
-        return None if found is None else str(found.version)
+        distribution = self.distribution(name)
+        return None if distribution is None else str(distribution.version)
 
     def pip(self, *packages: str) -> str:
         """The command that installs packages for this interpreter."""
@@ -270,5 +270,5 @@ def requirements(machine: Machine, package: str) -> Iterator[tuple[str, str]]:
 
 
 def _requirement_lines(machine: Machine, package: str) -> list[str]:
-    found = machine.distribution(package)
-    return list(found.requires or ()) if found is not None else []
+    distribution = machine.distribution(package)
+    return list(distribution.requires or ()) if distribution is not None else []

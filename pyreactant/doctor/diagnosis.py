@@ -69,7 +69,7 @@ AFTER_RUNTIMES = {
         Row("XLA_FLAGS", accelerators.xla_flags),
         Row("LIBTPU_INIT_ARGS", accelerators.libtpu_args),
         Row("GPU memory", accelerators.gpu_memory),
-        Row("hidden devices", accelerators.hidden),
+        Row("hidden devices", accelerators.hidden_devices),
     ),
     "machine": (
         Row("host name", system.host_name),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ..base import words
 from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
 from ..base.facts import tpu_chips
 from .accelerators import (
@@ -140,14 +141,6 @@ def _read(file: IO[bytes]) -> bytes:
 
 
 TITLES = {"jax": "JAX", "reactant": "Reactant"}
-_UNKNOWN_FLAGS = re.compile(r"Unknown flags? in (\w+): (.*)")
-_OWNER = re.compile(r"already in use by process with pid (\d+)")  # libtpu's words
-_BUSY = re.compile(
-    r".*(?:already in use|Device or resource busy|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|"
-    r"devices are busy or unavailable).*",
-    re.IGNORECASE,
-)
-_FATAL = re.compile(r"^F\d{4} [^\]]*\] (.*)", re.MULTILINE)
 
 
 def start(machine: Machine, backend: str, seconds: float) -> Child:
@@ -188,8 +181,8 @@ def _on_the_cpu(machine: Machine, backend: str, text: str, log: str) -> CheckRes
         return busy
     gpus = gpu_count(machine)
     text += f", without this machine's {f'{gpus} GPUs' if gpus else 'TPU'}"
-    why = re.search(r"Unable to initialize backend '(?:cuda|rocm|tpu)': (.+)", log)
-    text += f" ({_short(why[1])})" if why else ""
+    why = words.unusable(log)
+    text += f" ({_short(why)})" if why else ""
     if backend == "jax":
         return CheckResult(
             "warn", text, machine.pip(f"jax[{cuda_extra(machine) if gpus else 'tpu'}]")
@@ -247,17 +240,17 @@ def _too_late(machine: Machine, backend: str, answer: Answer) -> CheckResult:
 
 def _busy(machine: Machine, output: str) -> CheckResult | None:
     """The row of an accelerator in use, with the processes that use it if they are known."""
-    line, owner = _BUSY.search(output), _OWNER.search(output)
+    line, owner = words.busy(output), words.owner(output)
     if line is None:
         return None
-    held = [int(owner[1])] if owner else holders(machine)
+    held = [owner] if owner else holders(machine)
     if held:
         names = ", ".join(f"process {pid} ({process_name(machine, pid)})" for pid in held)
         text = f"the accelerator is in use by {names}"
         return CheckResult("warn", text, f"kill {' '.join(map(str, held))}")
     gpu = gpu_count(machine) or machine.which("nvidia-smi")
     mend = "nvidia-smi" if gpu else "sudo lsof -w /dev/accel* /dev/vfio/*"
-    return CheckResult("warn", f"the accelerator is busy: {_short(line[0])}", mend)
+    return CheckResult("warn", f"the accelerator is busy: {_short(line)}", mend)
 
 
 def _mend(machine: Machine, backend: str, error: str) -> str:
@@ -272,16 +265,15 @@ def _mend(machine: Machine, backend: str, error: str) -> str:
 
 def _lost(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     """The row of a process that ended without an answer: XLA and libtpu abort on some errors."""
-    flags = _UNKNOWN_FLAGS.search(answer.log)
+    flags = words.unknown_flags(answer.log)
     if flags is not None:
-        name, wrong = flags[1], split_flags(flags[2])
+        name, wrong = flags[0], split_flags(flags[1])
         text = f"XLA ends the process: {name} has unknown flags: {' '.join(wrong)}"
         return CheckResult("fail", text, without_flags(name, machine.environ.get(name, ""), wrong))
     code = answer.code or 0
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    fatal = _FATAL.search(answer.log)
     lines = answer.log.strip().splitlines()
-    last = fatal[1] if fatal else (lines[-1] if lines else "")
+    last = words.fatal(answer.log) or (lines[-1] if lines else "")
     text = f"the process that starts it {how}{': ' if last else ''}{_short(last)}"
     return _busy(machine, answer.log) or CheckResult(
         "fail", text, _mend(machine, backend, answer.log)

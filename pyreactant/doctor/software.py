@@ -38,10 +38,10 @@ def python(machine: Machine, version: str = platform.python_version()) -> CheckR
 def pyreactant(machine: Machine) -> CheckResult:
     """This package: its version, its source, and its requirements."""
     here = Path(__file__).resolve().parent.parent.parent
-    found = machine.distribution("pyreactant")
-    if found is None:
+    distribution = machine.distribution("pyreactant")
+    if distribution is None:
         return CheckResult("pass", f"{__version__}, not installed but imported from {here}")
-    source = json.loads(found.read_text("direct_url.json") or "{}")
+    source = json.loads(distribution.read_text("direct_url.json") or "{}")
     folder = unquote(urlsplit(source.get("url", "")).path)
     if source.get("dir_info", {}).get("editable"):
         where = f"editable, from {folder}"
@@ -57,8 +57,8 @@ def pyreactant(machine: Machine) -> CheckResult:
     if lacking:
         text = f"{__version__}, {where}; lacks {', '.join(lacking)}"
         return CheckResult("fail", text, machine.pip(*lacking))
-    if found.version != __version__:
-        text = f"{__version__} runs, but the installed version is {found.version} ({where})"
+    if distribution.version != __version__:
+        text = f"{__version__} runs, but the installed version is {distribution.version} ({where})"
         return CheckResult("warn", text, again)
     return CheckResult("pass", f"{__version__}, {where}")
 
@@ -107,11 +107,11 @@ def jaxlib(machine: Machine) -> CheckResult:
 
 def plugins(machine: Machine) -> CheckResult:
     """JAX's plugins for GPUs: of one kind, and of jax's version."""
-    found = dict(_plugins(machine))
+    plugins = dict(_plugins(machine))
     gpus, of_jax = gpu_count(machine), machine.version("jax")
-    listed = ", ".join(f"jax-{name} {version}" for name, version in sorted(found.items()))
-    kinds = sorted({name.partition("-")[0] for name in found})
-    if not found:
+    listed = ", ".join(f"jax-{name} {version}" for name, version in sorted(plugins.items()))
+    kinds = sorted({name.partition("-")[0] for name in plugins})
+    if not plugins:
         if not gpus:
             return CheckResult("pass", "none, and no NVIDIA GPU")
         text = f"none, so JAX will not use this machine's {gpus} NVIDIA GPUs"
@@ -119,7 +119,7 @@ def plugins(machine: Machine) -> CheckResult:
     if len([kind for kind in kinds if kind.startswith("cuda")]) > 1:
         mend = f"{machine.python_word()} -m pip uninstall -y jax-cuda12-plugin jax-cuda12-pjrt"
         return CheckResult("fail", f"{listed}: for two versions of CUDA; keep one of them", mend)
-    for name, version in found.items():
+    for name, version in plugins.items():
         kind = name.partition("-")[0]
         spec = required_spec(machine, "jax", f"jax-{name}", kind, f"{kind}-local")
         spec = spec or required_spec(machine, f"jax-{kind}-plugin", f"jax-{name}")
@@ -130,7 +130,7 @@ def plugins(machine: Machine) -> CheckResult:
         f"jax-{k}-{part}"
         for k in kinds
         for part in ("plugin", "pjrt")
-        if f"{k}-{part}" not in found
+        if f"{k}-{part}" not in plugins
     ]
     if lacking:
         text = f"{listed}, but {', '.join(lacking)} is missing"
@@ -144,10 +144,10 @@ def _plugins(machine: Machine) -> Iterator[tuple[str, str]]:
     """Name and version of each plugin, such as ("cuda13-plugin", "0.10.2")."""
     import importlib.metadata
 
-    for found in importlib.metadata.distributions(path=list(machine.packages)):
-        match = _PLUGIN.fullmatch(found.metadata["Name"] or "")
+    for distribution in importlib.metadata.distributions(path=list(machine.packages)):
+        match = _PLUGIN.fullmatch(distribution.metadata["Name"] or "")
         if match:
-            yield f"{match[1]}-{match[2]}".lower(), found.version
+            yield f"{match[1]}-{match[2]}".lower(), distribution.version
 
 
 def libtpu(machine: Machine) -> CheckResult:
@@ -313,9 +313,9 @@ def _manifest(project: Path) -> dict[str, Any]:
     # Each version of Julia may have its own, such as Manifest-v1.12.toml: the newest file counts.
     versioned = sorted(project.glob("*Manifest-v*.toml"), key=lambda path: path.stat().st_mtime)
     for path in (*versioned[::-1], project / "JuliaManifest.toml", project / "Manifest.toml"):
-        found = _toml(path)
-        if found:
-            return found
+        content = _toml(path)
+        if content:
+            return content
     return {}
 
 

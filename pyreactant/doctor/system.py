@@ -48,15 +48,15 @@ def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
     if isinstance(answer[0], Exception):
         text = f"{machine.host} does not resolve here ({answer[0]})"
         return CheckResult("warn", text, f"getent hosts {shlex.quote(machine.host)}")
-    found = [address.partition("%")[0] for address in answer[0]]
-    if all(ipaddress.ip_address(address).is_loopback for address in found):
+    addresses = [address.partition("%")[0] for address in answer[0]]
+    if all(ipaddress.ip_address(address).is_loopback for address in addresses):
         text = (
-            f"{machine.host} is {', '.join(found)} here, which no other machine can reach; that is "
-            "fine for runs on this machine; process 0 of a larger run needs its real address in "
-            "PYREACTANT_COORDINATOR_ADDRESS"
+            f"{machine.host} is {', '.join(addresses)} here, which no other machine can reach; "
+            "that is fine for runs on this machine; process 0 of a larger run needs its real "
+            "address in PYREACTANT_COORDINATOR_ADDRESS"
         )
         return CheckResult("warn", text, _true_address(machine))
-    return CheckResult("pass", f"{machine.host} is {', '.join(found)}")
+    return CheckResult("pass", f"{machine.host} is {', '.join(addresses)}")
 
 
 def _true_address(machine: Machine) -> str:

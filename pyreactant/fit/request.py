@@ -11,7 +11,7 @@ from ..arrays.backend import PRECISIONS
 from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import Spec, default_mesh
 from ..arrays.mesh import Mesh
-from ..arrays.program import Program, function_name, named
+from ..arrays.program import Program, function_name, with_names
 from ..arrays.sharding import NamedSharding
 from ..base.errors import InvalidArgumentError, ShardingError, argument
 from ..base.slices.topology import Topology
@@ -213,9 +213,9 @@ def find_program(program: Program | str, backend: str) -> Program | None:
             f"unknown backend {backend!r}; a program is lowered by one of: {', '.join(BACKENDS)}"
         )
     if isinstance(program, Program):
-        return named(program)
+        return with_names(program)
     if callable(program):
-        return named(Program(function_name(program), jax=program))
+        return with_names(Program(function_name(program), jax=program))
     if program == "matmul":
         return None
     if isinstance(program, str):

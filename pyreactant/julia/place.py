@@ -83,20 +83,20 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
             f"{EXECUTABLE} and {PROJECT} must be set together, got {given} without {absent}; "
             f"set both, or unset {given} and {SETUP}"
         )
-    found = shutil.which(executable, path=environ.get("PATH"))
-    if found is None:
+    path = shutil.which(executable, path=environ.get("PATH"))
+    if path is None:
         raise RequirementError(f"{EXECUTABLE} must name an executable, got {executable!r}")
     folder = Path(project).absolute()
     if folder.name in ("JuliaProject.toml", "Project.toml"):
         folder = folder.parent
     if not folder.is_dir():
         raise RequirementError(f"{PROJECT} must name an existing folder, got {project!r}")
-    any_version, libtpu = _accepted(folder / RECORD)
+    any_version, libtpu = _choices_of(folder / RECORD)
     source = f"{EXECUTABLE} and {PROJECT}"
-    return Place(Path(found).absolute(), folder, source, None, any_version, libtpu)
+    return Place(Path(path).absolute(), folder, source, None, any_version, libtpu)
 
 
-def _accepted(record: Path) -> tuple[bool, str | None]:
+def _choices_of(record: Path) -> tuple[bool, str | None]:
     """What the setup of a project accepted: any version of Reactant, and its libtpu."""
     try:
         content = read_json(record)
@@ -104,7 +104,7 @@ def _accepted(record: Path) -> tuple[bool, str | None]:
     except FileNotFoundError:
         return False, None
     except (TypeError, AttributeError):
-        raise _damaged(record) from None
+        raise _damage_error(record) from None
 
 
 def find_record() -> Path | None:
@@ -115,7 +115,7 @@ def find_record() -> Path | None:
         except FileNotFoundError:
             continue
         except (KeyError, TypeError):
-            raise _damaged(pointer) from None
+            raise _damage_error(pointer) from None
     return None
 
 
@@ -134,12 +134,12 @@ def place_of(record: Path) -> Place:
             Path(content["project"]),
             f"pyreactant setup ({record})",
             depot if depot is None else str(depot),
-            *_accepted(record),
+            *_choices_of(record),
         )
     except FileNotFoundError:
         _raise_missing("the record of `pyreactant setup`", record)
     except (KeyError, TypeError, AttributeError):
-        raise _damaged(record) from None
+        raise _damage_error(record) from None
 
 
 def pointers() -> tuple[Path, Path]:
@@ -199,7 +199,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise _damaged(path, f": {error}") from None
+        raise _damage_error(path, f": {error}") from None
 
 
 def is_executable(path: Path) -> bool:
@@ -207,7 +207,7 @@ def is_executable(path: Path) -> bool:
     return os.access(path, os.X_OK) and path.is_file()
 
 
-def _damaged(path: Path, why: str = "") -> FileError:
+def _damage_error(path: Path, why: str = "") -> FileError:
     return FileError(f"{path}, which `pyreactant setup` wrote, is damaged{why}; {SETUP}")
 
 
@@ -253,7 +253,7 @@ def check_reactant(version: str, any_version: bool, project: Path) -> None:
         )
 
 
-def described_libtpu(environ: Mapping[str, str] = os.environ) -> str:
+def describe_libtpu(environ: Mapping[str, str] = os.environ) -> str:
     """The libtpu that Reactant takes, for reports."""
     path = environ.get(LIBRARY)
     if not path:
@@ -269,5 +269,5 @@ def version_beside(library: Path) -> str | None:
     import importlib.metadata  # it takes 15 ms, which most processes need not wait for
 
     folder = str(library.parent.parent)
-    found: list[Any] = list(importlib.metadata.distributions(name="libtpu", path=[folder]))
-    return str(found[0].version) if found else None
+    packages: list[Any] = list(importlib.metadata.distributions(name="libtpu", path=[folder]))
+    return str(packages[0].version) if packages else None

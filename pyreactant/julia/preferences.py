@@ -92,7 +92,7 @@ def edit_toml(
         document = tomlkit.parse(text)
         change(document)
         edited = tomlkit.dumps(document)
-        proven = same_toml(_filled(tomllib.loads(edited)), _filled(expected))
+        proven = same_toml(_without_empty(tomllib.loads(edited)), _without_empty(expected))
     except (TOMLKitError, tomllib.TOMLDecodeError, TypeError, ValueError, LookupError):
         proven = False
     if not proven:
@@ -103,18 +103,18 @@ def edit_toml(
     return edited
 
 
-def same_toml(one: Any, other: Any) -> bool:
+def same_toml(first: Any, second: Any) -> bool:
     """Whether two TOML values are equal; nan equals nan."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same_toml(one[k], other[k]) for k in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_toml, one, other))
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(same_toml(first[k], second[k]) for k in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same_toml, first, second))
+    if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
+        return math.isnan(second)
+    return type(first) is type(second) and bool(first == second)
 
 
-def _filled(content: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(content: dict[str, Any]) -> dict[str, Any]:
     """The content without empty tables: tomlkit drops a table with its last dotted key."""
     return {key: value for key, value in content.items() if value != {}}
 

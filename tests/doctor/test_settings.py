@@ -18,7 +18,7 @@ def test_nothing_is_set(tmp_path: Path) -> None:
         accelerators.xla_flags,
         accelerators.libtpu_args,
         accelerators.gpu_memory,
-        accelerators.hidden,
+        accelerators.hidden_devices,
     )
     assert [check(here).status for check in checks] == ["pass"] * 7
 
@@ -137,9 +137,9 @@ class TestHidden:
     )
     def test_gpus(self, tmp_path: Path, name: str, value: str) -> None:
         here = machine(tmp_path, environ={name: value})
-        assert accelerators.hidden(here).status == "pass"
+        assert accelerators.hidden_devices(here).status == "pass"
         nvidia_driver(tmp_path, 4)
-        found = accelerators.hidden(here)
+        found = accelerators.hidden_devices(here)
         assert (found.status, found.mend) == ("warn", f"unset {name}")
         assert found.found == f"{name}={value} hides this machine's 4 GPUs"
 
@@ -147,19 +147,21 @@ class TestHidden:
         tpu_chips(tmp_path, 4)
         hiding = machine(tmp_path, environ={"JAX_PLATFORMS": "cpu"})
         assert (
-            accelerators.hidden(hiding).found
+            accelerators.hidden_devices(hiding).found
             == "JAX_PLATFORMS=cpu hides this machine's 4 TPU chips"
         )
         assert (
-            accelerators.hidden(machine(tmp_path, environ={"JAX_PLATFORMS": "tpu,cpu"})).status
+            accelerators.hidden_devices(
+                machine(tmp_path, environ={"JAX_PLATFORMS": "tpu,cpu"})
+            ).status
             == "pass"
         )
 
     def test_some_gpus_are_not_hidden(self, tmp_path: Path) -> None:
         nvidia_driver(tmp_path, 4)
         environ = {"CUDA_VISIBLE_DEVICES": "0,1", "JAX_PLATFORMS": "cuda,cpu"}
-        assert accelerators.hidden(machine(tmp_path, environ=environ)).status == "pass"
+        assert accelerators.hidden_devices(machine(tmp_path, environ=environ)).status == "pass"
 
     def test_float64(self, tmp_path: Path) -> None:
-        found = accelerators.hidden(machine(tmp_path, environ={"JAX_ENABLE_X64": "0"}))
+        found = accelerators.hidden_devices(machine(tmp_path, environ={"JAX_ENABLE_X64": "0"}))
         assert (found.status, found.mend) == ("warn", "unset JAX_ENABLE_X64")

@@ -14,6 +14,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.runs.jobs import record as _record
+from pyreactant.runs.jobs.record import Status
 from tests.harness import environment, require
 
 PROGRAM = """
@@ -91,26 +92,27 @@ def test_a_record_that_was_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "code", "kind", "words"),
+    ("status", "kind", "words"),
     [
-        ("failed", "timeout: the job reached its limit", 7, "timeout", "reached its limit"),
-        ("preempted", "preempted: Slurm took the nodes", 6, "preempted", "got SIGTERM"),
-        ("failed", "the launcher broke", 1, "preempted", "got SIGTERM"),
-        ("lost", "its keeper was killed", 6, "lost", "its keeper was killed"),
-        ("cancelled", "interrupted", 130, "cancelled", "interrupted"),
+        (Status("failed", "it reached its limit", 7, cause="timeout"), "timeout", "its limit"),
+        (Status("preempted", "Slurm", 6, cause="preempted"), "preempted", "got SIGTERM"),
+        (Status("failed", "the launcher broke", 1), "preempted", "got SIGTERM"),
+        (Status("failed", "timeout: says a sentence", 1), "preempted", "got SIGTERM"),
+        (Status("lost", "its keeper was killed", 6), "lost", "its keeper was killed"),
+        (Status("cancelled", "interrupted", 130), "cancelled", "interrupted"),
     ],
 )
-def test_whose_word_counts(state: str, reason: str, code: int, kind: str, words: str) -> None:
+def test_whose_word_counts(status: Status, kind: str, words: str) -> None:
     """The report's, unless Slurm knows another cause."""
     record = _record.create("x", "local", {})
     record.run.mkdir()
     report = {"cause": "preempted", "summary": "process 0 got SIGTERM", "processes": []}
     (record.run / "report.json").write_text(json.dumps(report))
-    record.write_status(_record.Status(state, reason, code))
+    record.write_status(status)
     _record.release(record)
     with pytest.raises(pr.RemoteError, match=words) as caught:
         pr.Job(record).result()
-    assert (caught.value.kind, caught.value.exit_code) == (kind, code)
+    assert (caught.value.kind, caught.value.exit_code) == (kind, status.exit_code)
 
 
 def test_a_submitting_process_that_blocks_interrupts() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.process.events import EVENTS, Metrics, read
 from pyreactant.runs.supervisor import RunOptions
 from pyreactant.runs.supervisor import metrics as metrics
 from tests.harness import require
@@ -192,14 +193,12 @@ def test_reading_skips_what_is_damaged_or_not_complete(tmp_path: Path) -> None:
         metrics.read_metrics(tmp_path)
 
 
-def test_malformed_records_are_refused(tmp_path: Path) -> None:
-    collection = metrics.Metrics(tmp_path, 1)
+def test_malformed_records_are_ignored() -> None:
     wrong: list[Any] = [None, 3, [1], [(1, 2)], [(1, 0.0, "x", None, "")], [(1, 0, "x", "y", "")]]
-    for records in wrong:
-        with pytest.raises((TypeError, ValueError, LookupError)):
-            collection.take(0, records)
-    assert collection.close() is None
-    assert not list(tmp_path.iterdir())
+    for records in [*wrong, [(1, 0, "x", True, "")], [("1", 0, "x", 1, "")]]:
+        assert read(EVENTS, {"type": "metrics", "records": records}) is None
+    good = read(EVENTS, {"type": "metrics", "records": [[1, 0, "x", "nan", ""]]})
+    assert good == Metrics(((1, 0.0, "x", "nan", ""),))
 
 
 class _Array:

@@ -12,9 +12,23 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant import RendezvousError
+from pyreactant.base import lines
 from pyreactant.base.lines import LINE_LIMIT, LineCodec
-from pyreactant.runs.supervisor import connection, rollcall
-from pyreactant.runs.supervisor.connection import CONVERSATION, Uplink, join
+from pyreactant.process.events import (
+    FROM_HEAD,
+    Alive,
+    Event,
+    Join,
+    Phase,
+    Refused,
+    Report,
+    Stacks,
+    StopAt,
+    read,
+    write,
+)
+from pyreactant.runs.supervisor import connection
+from pyreactant.runs.supervisor.connection import CONVERSATION, FromHead, Uplink, join
 from pyreactant.runs.supervisor.rollcall import RollCall
 from tests.harness import free_port
 
@@ -26,11 +40,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.admitted: list[int] = []
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[Event] = []
         self.lost: dict[int, str] = {}
 
-    def admit(self, hello: dict[str, Any]) -> str | None:
-        self.admitted.append(int(hello["process"]))
+    def admit(self, hello: Join) -> str | None:
+        self.admitted.append(hello.process)
         return None
 
     def lose(self, process: int, why: str) -> None:
@@ -55,8 +69,19 @@ async def listening(
 async def enter(
     address: str, process: int = 1, secret: bytes = SECRET, timeout: float = 10
 ) -> Uplink:
-    hello = {"type": "join", "process": process}
-    return await join(address, secret, hello, timeout=timeout, progress=lambda _: None)
+    return await join(address, secret, coming(process), timeout=timeout, progress=lambda _: None)
+
+
+def coming(process: int) -> Join:
+    """The first message of a process."""
+    return Join(process, 2, "host", 1, {})
+
+
+async def ordered(uplink: Uplink, timeout: float) -> FromHead:
+    """The next order, after the heartbeats."""
+    while isinstance(order := await uplink.receive(timeout), Alive):
+        pass
+    return order
 
 
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:
@@ -84,14 +109,12 @@ def test_members_are_heard_and_their_end_is_noticed() -> None:
         heard = Heard()
         async with listening(heard) as (call, address):
             uplink = await enter(address)
-            uplink.send({"type": "phase", "process": 0, "phase": "started"})
+            uplink.send(Phase("started", process=0))
             await until(lambda: heard.messages)
             # A member sends events for its own process only, whatever index they contain.
-            assert heard.messages == [{"type": "phase", "process": 1, "phase": "started"}]
-            call.members[1].send({"type": "go"})
-            while (order := await uplink.receive(5))["type"] == "alive":
-                pass
-            assert order == {"type": "go"}
+            assert heard.messages == [Phase("started", process=1)]
+            call.members[1].send(StopAt(3))
+            assert await ordered(uplink, 5) == StopAt(3)
             uplink.close()
             await until(lambda: 1 in heard.lost)
 
@@ -114,15 +137,14 @@ def test_unread_words_do_not_cost_the_last_order() -> None:
     """A connection that is closed while words lie unread is reset, and its orders are lost."""
     members, words = 8, 200
 
-    async def member(address: str, process: int) -> str:
+    async def member(address: str, process: int) -> FromHead:
         uplink = await enter(address, process)
         for _ in range(words):
-            uplink.send({"type": "stacks", "stacks": "x" * 20_000})
+            uplink.send(Stacks("x" * 20_000))
         await asyncio.sleep(0.2)  # the answer is there long before it is read
-        while (order := await uplink.receive(30))["type"] == "alive":
-            pass
+        order = await ordered(uplink, 30)
         uplink.close()
-        return str(order["type"])
+        return order
 
     async def scenario() -> None:
         heard = Heard()
@@ -130,9 +152,9 @@ def test_unread_words_do_not_cost_the_last_order() -> None:
             uplinks = [asyncio.create_task(member(address, 1 + i)) for i in range(members)]
             await until(lambda: len(call.members) == members, 30)
             for one in call.members.values():
-                one.send({"type": "report"})
+                one.send(Report(0, "done"))
             await call.close()
-            assert await asyncio.gather(*uplinks) == ["report"] * members
+            assert await asyncio.gather(*uplinks) == [Report(0, "done")] * members
         assert len(heard.messages) == members * words
         assert not heard.lost
 
@@ -239,13 +261,13 @@ def test_strangers_cannot_stall_or_break_it() -> None:
                 assert b"admitted" not in answer
 
             await asyncio.to_thread(throw)
-            uplink.send({"type": "phase", "phase": "started"})
+            uplink.send(Phase("started"))
             await until(lambda: heard.messages)
             beat.cancel()
             assert heard.admitted == [1]
             assert not heard.lost
             assert len(call.refused) == 20
-            await until(lambda: not call._unauthenticated)
+            await until(lambda: not call._strangers)
             uplink.close()
 
     asyncio.run(scenario())
@@ -261,7 +283,7 @@ def test_the_end_of_a_run_leaves_no_traceback(caplog: pytest.LogCaptureFixture) 
         host, port = address.split(":")
         kept.append(await asyncio.to_thread(socket.create_connection, (host, int(port))))
         kept.append(await enter(address))
-        await until(lambda: call.members and call._unauthenticated)
+        await until(lambda: call.members and call._strangers)
 
     kept: list[Any] = []
     asyncio.run(scenario())
@@ -280,10 +302,10 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
                 return [socket.create_connection((host, int(port))) for _ in range(300)]
 
             idle = await asyncio.to_thread(connect)
-            await until(lambda: len(call._unauthenticated) >= 128)
+            await until(lambda: len(call._strangers) >= 128)
             uplink = await enter(address)
             assert heard.admitted == [1]
-            assert len(call._unauthenticated) <= 16 + 128 + 1  # the oldest connections were closed
+            assert len(call._strangers) <= 16 + 128 + 1  # the oldest connections were closed
             uplink.close()
             for sock in idle:
                 sock.close()
@@ -293,7 +315,7 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
 
 def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is sent away because others came after it, before it could answer."""
-    monkeypatch.setattr(rollcall, "HANDSHAKES", 2)
+    monkeypatch.setattr(lines, "HANDSHAKES", 2)
     count = 300
 
     async def scenario() -> None:
@@ -307,7 +329,7 @@ def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPat
                 reader, writer = await asyncio.open_connection(sock=some[process])
                 codec = LineCodec(SECRET, CONVERSATION, server=False)
                 codec.read_greeting(await reader.readline())
-                writer.write(codec.pack({"type": "join", "process": process}))
+                writer.write(codec.pack(write(coming(process))))
                 told = await reader.readline()
                 writer.close()
                 return told
@@ -340,37 +362,45 @@ def test_a_connection_that_process_0_does_not_know(monkeypatch: pytest.MonkeyPat
     "hello",
     [
         {"type": "join"},
-        {"type": "join", "process": "one"},
-        {"type": "join", "process": None},
-        {"type": "join", "process": [1]},
+        {"type": "go", "process": 1},
+        {**write(coming(1)), "process": "one"},
+        {**write(coming(1)), "process": None},
+        {**write(coming(1)), "process": [1]},
+        {**write(coming(1)), "facts": 3},
+        {**write(coming(1)), "mtls": "key"},
     ],
 )
 def test_members_with_strange_first_messages(hello: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with listening(Heard()) as (_, address):
-            said = {"type": "join", "process": None, **hello}
-            with pytest.raises(RendezvousError, match="first message is malformed"):
-                await join(address, SECRET, said, timeout=5, progress=lambda _: None)
+            host, port = address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            codec = LineCodec(SECRET, CONVERSATION, server=False)
+            codec.read_greeting(await reader.readline())
+            writer.write(codec.pack(hello))
+            answer = read(FROM_HEAD, codec.unpack(await reader.readline()))
+            writer.close()
+            assert isinstance(answer, Refused)
+            assert "first message is malformed" in answer.why
 
     asyncio.run(scenario())
 
 
 async def _alive(uplink: Uplink) -> None:
     while True:
-        uplink.send({"type": "alive"})
+        uplink.send(Alive())
         await asyncio.sleep(0.2)
 
 
 def test_a_thousand_processes() -> None:
-    """All join and all receive "go"; `make bench` measures the time."""
+    """All join and all receive an order; `make bench` measures the time."""
     count = 1024 if os.environ.get("PYREACTANT_CI") else 256
 
-    async def one(address: str, process: int) -> str:
+    async def one(address: str, process: int) -> FromHead:
         uplink = await enter(address, process, timeout=60)
-        while (order := await uplink.receive(60))["type"] == "alive":
-            pass
+        order = await ordered(uplink, 60)
         uplink.close()
-        return str(order["type"])
+        return order
 
     async def scenario() -> None:
         heard = Heard()
@@ -378,7 +408,7 @@ def test_a_thousand_processes() -> None:
             tasks = [asyncio.create_task(one(address, i)) for i in range(1, count)]
             await until(lambda: len(call.members) == count - 1, 60)
             for member in call.members.values():
-                member.send({"type": "go"})
-            assert set(await asyncio.gather(*tasks)) == {"go"}
+                member.send(StopAt(1))
+            assert set(await asyncio.gather(*tasks)) == {StopAt(1)}
 
     asyncio.run(scenario())

@@ -12,6 +12,7 @@ from pyreactant.fit.plan.layouts import Layout
 from pyreactant.fit.plan.report import Candidate, Plan
 from pyreactant.fit.preflight.diff import Difference
 from pyreactant.fit.preflight.report import DeviceBytes, Operand, Preflight, Roofline
+from pyreactant.process.events import Exited, Raised
 from pyreactant.runs.supervisor import RunReport
 from pyreactant.runs.supervisor.cause import find_failure
 from pyreactant.runs.supervisor.report import first_error, process_row
@@ -124,11 +125,9 @@ def run(count: int = 6, culprit: int = 4) -> RunReport:
             state.enter(phase, 100.0 + step * (1 + state.index % 4 / 4))
         state.collectives = 120
         if state.index == culprit:
-            error = {"type": "error", "exception": "ValueError", "message": HOSTILE}
-            state.apply({**error, "traceback": f"Traceback:\n  {HOSTILE}\n"}, 110.0)
-        ends = {"type": "exited", "code": -15, "by_supervisor": True, "log_tail": "printed\n"}
-        if state.index == culprit:
-            ends |= {"code": 1, "by_supervisor": False}
+            state.apply(Raised("ValueError", HOSTILE, f"Traceback:\n  {HOSTILE}\n"), 110.0)
+        ended = state.index != culprit
+        ends = Exited(-15 if ended else 1, "printed\n", by_supervisor=ended)
         state.apply(ends, 110.0 + (0.5 if state.index == culprit else 2.0))
     failure = find_failure(states, 112.5)
     assert failure is not None
@@ -158,7 +157,7 @@ def good_run() -> RunReport:
     state = ProcessState(0, HOSTILE)
     for at, phase in enumerate(("joined", "spawned", "started", "ending")):
         state.enter(phase, 100.0 + at)
-    state.apply({"type": "exited", "code": 0, "log_tail": ""}, 104.0)
+    state.apply(Exited(0, ""), 104.0)
     rows = [process_row(state, 100.0)]
     return RunReport(
         "done", 0, "all processes ended well", None, rows, 4.5, "2026-01-02", "/out", ["./tool"]

@@ -1,7 +1,8 @@
 #!/bin/sh
 # A stand-in for Julia: it answers what juliapkg and `pyreactant setup` ask of it, and notes in
 # the folder STAND_IN what it was asked. STAND_IN_FAIL says how it fails, STAND_IN_DELAY how many
-# seconds a resolve and a compilation take, STAND_IN_REACTANT which Reactant is installed.
+# seconds a resolve and a compilation take, or only the one that STAND_IN_DELAYED names, and
+# STAND_IN_REACTANT which Reactant is installed.
 version=${STAND_IN_VERSION:-1.11.5}
 case "$*" in
 "--version") echo "julia version $version"; exit 0 ;;
@@ -15,7 +16,9 @@ note() {
     echo "$1" >>"$STAND_IN/asked"
     cp "$project/LocalPreferences.toml" "$STAND_IN/$1.toml" 2>/dev/null
     env >"$STAND_IN/$1.env"
-    sleep "${STAND_IN_DELAY:-0}" &
+    seconds=${STAND_IN_DELAY:-0}
+    [ "${STAND_IN_DELAYED:-$1}" = "$1" ] || seconds=0
+    sleep "$seconds" &
     echo $! >"$STAND_IN/$1.pid"
     wait $!
 }

@@ -109,7 +109,7 @@ def test_without_juliapkg(here: Here) -> None:
 def test_julia_fails(here: Here, fails: str, kind: str, parts: list[str]) -> None:
     refused(here.run({"STAND_IN_FAIL": fails}), kind, 1 if kind == "PyReactantError" else 3, *parts)
     if fails == "precompile":
-        assert here.run()["ran"] == ["precompile", "record"]
+        assert here.run()["ran"] == ["resolve", "precompile", "record"]
 
 
 def test_a_project_without_reactant(here: Here) -> None:
@@ -158,7 +158,7 @@ def test_damaged_files(here: Here) -> None:
     local.write_text(good + "[Reactant\n")
     refused(here.run(), "FileError", 2, f"{local}, line 3: must be TOML")
     local.write_text(good)
-    for name in ("setup.json", "stages.json"):
+    for name in ("setup.json", "stamp.json"):
         (here.project / "pyreactant" / name).write_text("{")
         assert here.run()["code"] == 0
         assert here.run()["ran"] == []

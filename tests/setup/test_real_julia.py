@@ -130,7 +130,7 @@ def test_a_setup(here: Here) -> None:
     local = project / "LocalPreferences.toml"
     local.write_text(local.read_text().replace("IFRT", "PJRT"))
     other = _run(here, variables, project)
-    assert other["ran"] == ["precompile", "record"], other
+    assert other["ran"] == ["resolve", "precompile", "record"], other
     assert other["preferences"]["xla_runtime"] == "PJRT"
 
 

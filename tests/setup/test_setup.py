@@ -9,7 +9,8 @@ import pytest
 
 from tests.setup.conftest import Here, make
 
-ALL = ["preferences", "resolve", "precompile", "record"]
+AGAIN = ["resolve", "precompile", "record"]
+ALL = ["preferences", *AGAIN]
 
 
 def test_all_of_it(here: Here) -> None:
@@ -61,22 +62,38 @@ def test_what_changed_is_done_again(here: Here) -> None:
     local = here.project / "LocalPreferences.toml"
     local.write_text(local.read_text().replace("IFRT", "PJRT"))
     other = here.run()  # the user's own choice stays
-    assert other["ran"] == ["precompile", "record"]
+    assert other["ran"] == AGAIN
     assert other["preferences"]["xla_runtime"] == "PJRT"
 
     assert here.run({"STAND_IN_VERSION": "1.11.6"})["julia"] == "1.11.6"  # Julia was replaced
     (here.project / "Manifest.toml").unlink()  # the project is damaged
-    assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == [
-        "precompile",
-        "resolve",
-        "precompile",
-        "record",
-    ]
+    assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == AGAIN
 
     [packages] = here.prefix.glob("lib/python*/site-packages")
     (packages / "other").mkdir()
     (packages / "other" / "juliapkg.json").write_text("{}")  # another package needs Julia
-    assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == ["resolve", "precompile", "record"]
+    assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == AGAIN
+
+
+@pytest.mark.parametrize("name", ["JULIA_CPU_TARGET", "JULIA_DEPOT_PATH"])
+def test_a_variable_that_changed(here: Here, name: str) -> None:
+    here.run()
+    assert here.run({name: "generic"})["ran"] == AGAIN
+    assert here.run({name: "generic"})["ran"] == []
+
+
+def test_our_julia_package_changed(here: Here) -> None:
+    here.run()
+    source = here.folder / "package" / "_julia_package" / "src" / "PyReactant.jl"
+    source.write_text("module PyReactant end # changed\n")
+    assert here.run()["ran"] == AGAIN
+
+
+def test_a_lost_pointer_is_written_again(here: Here) -> None:
+    here.run()
+    (here.prefix / "share" / "pyreactant" / "julia.json").unlink()
+    assert here.run()["ran"] == ["record"]
+    assert here.place()["project"] == str(here.project)
 
 
 def test_a_project_of_the_users_own(tmp_path: Path) -> None:
@@ -111,7 +128,7 @@ def test_which_julia(here: Here) -> None:
     no_variable = {"PYTHON_JULIAPKG_EXE": ""}
     named = here.run(no_variable, julia=str(other))
     assert named["executable"] == str(other), named
-    assert named["ran"] == ["resolve", "precompile", "record"]
+    assert named["ran"] == AGAIN
     assert here.run(no_variable)["ran"] == []  # as before
 
 
@@ -137,7 +154,7 @@ def test_any_version_of_reactant(here: Here) -> None:
     assert _compat(here)["Reactant"] == "=0.2.280"
     accepted = here.run(newer, any_version=True)
     assert (accepted["reactant"], accepted["any_version"]) == ("0.2.299", True), accepted
-    assert accepted["ran"] == ["resolve", "precompile", "record"]
+    assert accepted["ran"] == AGAIN
     assert "Reactant" not in _compat(here)
     assert _compat(here)["PythonCall"] == "=0.9.37", "other packages' requirements stay"
     assert here.place()["any_version"] == "True"
@@ -197,7 +214,7 @@ def test_libtpu(here: Here) -> None:
         "Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.45\n"
     )
     installed = here.run()
-    assert installed["ran"] == ["libtpu", "record"], installed
+    assert installed["ran"] == ["resolve", "precompile", "libtpu", "record"], installed
     assert installed["libtpu"]["path"] == str(own / "libtpu.so")
     named = here.run({"TPU_LIBRARY_PATH": here.julia})
     assert named["libtpu"] == {"path": here.julia, "version": None}

@@ -139,7 +139,7 @@ def start_reactant(group: ProcessGroup) -> Started:
     from pyreactant.arrays.runtimes.reactant.meeting import meet
 
     meeting = meet(group, 30, 30)
-    return meeting.store, meeting.barrier, meeting.close
+    return meeting, meeting.barrier, meeting.close
 
 
 START: dict[str, Callable[[ProcessGroup], Started]] = {

@@ -10,7 +10,19 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.arrays.runtimes.reactant.store import LOST
+from pyreactant.base.errors import PortTakenError
+from pyreactant.process.events import (
+    EVENTS,
+    End,
+    Ended,
+    Exited,
+    Go,
+    Join,
+    Kind,
+    Raised,
+    read,
+    write,
+)
 from pyreactant.runs.supervisor import RunOptions
 from pyreactant.runs.supervisor.cause import EARLY, EXIT_CODES, Failure, Judge, find_failure
 from pyreactant.runs.supervisor.head import Head
@@ -18,18 +30,36 @@ from pyreactant.runs.supervisor.state import PHASES, ProcessState
 from pyreactant.runs.supervisor.watch import Clock
 
 Event = dict[str, Any]
-"""An event with "at", the time of what it tells."""
+"""An event as on the line, with "at", the time of what it tells."""
+
+KINDS_OF = {
+    "PortTakenError": Kind.PORT_TAKEN,
+    "RendezvousError": Kind.RENDEZVOUS,
+    "DeadlineError": Kind.DEADLINE,
+    "PeerLostError": Kind.PEER_LOST,
+    "RequirementError": Kind.REQUIREMENT,
+    "KeyboardInterrupt": Kind.INTERRUPT,
+}
 
 
-def error(at: float, kind: str, message: str = "", *causes: str, code: int | None = None) -> Event:
+def error(
+    at: float,
+    exception: str,
+    message: str = "",
+    *causes: str,
+    code: int | None = None,
+    kind: Kind | None = None,
+) -> Event:
     return {
         "at": at,
         "type": "error",
-        "exception": kind,
+        "exception": exception,
         "message": message,
         "traceback": "",
         "causes": list(causes),
         "code": code,
+        "kind": kind or KINDS_OF.get(exception, Kind.OTHER),
+        "peer_lost": exception == "PeerLostError",
     }
 
 
@@ -64,8 +94,15 @@ def process(index: int, *events: Event, arrival: float = 1000.0) -> ProcessState
     state = ProcessState(index, f"host{index}")
     state.enter("joined", 0.0)
     for event in events:
-        state.apply({**event, "process": index, "age": arrival - event["at"]}, arrival)
+        apply(state, event, arrival - event["at"], arrival)
     return state
+
+
+def apply(state: ProcessState, event: Event, age: float, now: float) -> None:
+    """Apply an event that came over the line."""
+    told = read(EVENTS, json.loads(json.dumps({**event, "process": state.index, "age": age})))
+    assert told is not None, event
+    state.apply(told, now)
 
 
 def verdict(*states: ProcessState, now: float = 1000.0) -> Failure:
@@ -137,6 +174,13 @@ def test_one_process(events: list[Event], cause: str, code: int, words: str) -> 
     assert "process 1 on host1" in found.summary
     assert words in found.summary
     assert EXIT_CODES[cause] == code or cause == "user"
+
+
+@pytest.mark.parametrize("name", KINDS_OF)
+def test_the_name_of_a_class_decides_nothing(name: str) -> None:
+    """A user's class may have the name of one of ours, or of Python's."""
+    found = verdict(process(0, error(1, name, "no", kind=Kind.OTHER)))
+    assert (found.cause, found.exit_code, found.consequence) == ("user", 1, False)
 
 
 def test_an_exception_without_text() -> None:
@@ -214,11 +258,11 @@ def test_a_crash_explains_the_broken_connections(number: int) -> None:
     assert verdict(*broken, crashed, process(3, exited(10.3, -6))).process == 3
     assert verdict(*broken, crashed, process(3, error(11, "ValueError", "x"))).process == 3
     # The guard's store breaks with an error of its own.
-    for text in (
-        "the store was lost: UNAVAILABLE: Connection reset by peer",
-        f"process 1 {LOST}, so nothing more can be agreed with it",
+    for broke in (
+        error(10.0, "DeadlineError", "the store was lost: UNAVAILABLE: Connection reset by peer"),
+        error(10.0, "PeerLostError", "process 1 ended"),
     ):
-        assert verdict(process(0, error(10.0, "DeadlineError", text)), crashed).process == 1
+        assert verdict(process(0, broke), crashed).process == 1
     late_barrier = error(10.0, "DeadlineError", "not every process came to barrier 'b' within 9 s")
     assert verdict(process(0, late_barrier), crashed).process == 0
     # An error of the crashed process itself is its own.
@@ -274,7 +318,7 @@ def test_two_failures_at_the_same_time() -> None:
         states = [process(i) for i in range(2)]
         judge = Judge(states)
         for index in order:
-            states[index].apply({**error(1.0, "ValueError", "broken"), "age": 9.0}, 10.0)
+            apply(states[index], error(1.0, "ValueError", "broken"), 9.0, 10.0)
             judge.note(index)
         found = judge.find(10.0)
         assert found is not None
@@ -295,7 +339,7 @@ def test_a_judge_that_is_kept_up_to_date_says_the_same(events: Any) -> None:
     states = [process(i) for i in range(4)]
     judge = Judge(states)
     for index, at, event in events:
-        states[index].apply({**event(float(at)), "age": 1000.0 - at}, 1000.0)
+        apply(states[index], event(float(at)), 1000.0 - at, 1000.0)
         judge.note(index)
         assert judge.find(1000.0) == find_failure(states, 1000.0)
         assert judge.unfinished == {s.index for s in states if not s.finished}
@@ -319,7 +363,7 @@ def test_the_order_of_arrival_does_not_matter(events: Sequence[Event], known: in
     seen = process(0)
     before = 0
     for event in events[:known]:
-        seen.apply({**event, "age": 1000.0 - event["at"]}, 1000.0)
+        apply(seen, event, 1000.0 - event["at"], 1000.0)
         assert PHASES.index(seen.phase) >= before
         before = PHASES.index(seen.phase)
     whole, replayed = process(0, *events), process(0, *STORY)
@@ -333,7 +377,7 @@ def test_the_order_of_arrival_does_not_matter(events: Sequence[Event], known: in
 def test_late_events_are_harmless() -> None:
     state = process(0, *STORY)
     for event in (phase(2, "initializing"), lost(9), pulse(3, 1, True), phase(2.5, "nonsense")):
-        state.apply({**event, "age": 0.0}, 1000.0)
+        apply(state, event, 0.0, 1000.0)
     assert (state.phase, state.code, state.lost, state.collectives) == ("exited", 0, None, 3)
     assert find_failure([state], 2000.0) is None
     assert state.ending() == "exit code 0"
@@ -400,19 +444,17 @@ def test_a_taken_port_is_the_failure_of_process_0() -> None:
     assert (found.cause, found.exit_code, found.process) == ("rendezvous", 4, 0)
 
 
-async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple[Any, list[Event]]:
+async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple[Any, list[Go]]:
     """A head whose process 0 can listen on one port only, and the orders to start."""
-    left, orders = list(ports), list[Event]()
+    left, orders, taken = list(ports), list[Go](), PortTakenError("no")
 
     def broadcast(order: Any) -> None:
-        if order["type"] == "end":
-            head.apply({"type": "ended", "process": 0})
-        if order["type"] == "go":
+        if isinstance(order, End):
+            head.apply(Ended(process=0))
+        if isinstance(order, Go):
             orders.append(order)
-            if order["coordinator"] == f"h:{free}":
-                head.apply({**exited(0, 0), "process": 0, "age": 0})
-            else:
-                head.apply({**error(0, "PortTakenError", "no", code=4), "process": 0, "age": 0})
+            ends = order.coordinator == f"h:{free}"
+            head.apply(Exited(0, "", process=0) if ends else Raised.of(taken, 0))
 
     head = Head(
         RunOptions(["-m", "this"], quiet=True),
@@ -423,7 +465,7 @@ async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple
         folder=folder,
         restart=0,
     )
-    head.admit({"process": 0, "num_processes": 1, "host": "h", "pid": 1, "facts": {}})
+    head.admit(Join(0, 1, "h", 1, {}))
     return await head.run(), orders
 
 
@@ -431,8 +473,8 @@ def test_the_runtime_gets_another_port(tmp_path: Path) -> None:
     """Nobody chose the port, so it is no restart, and needs no --max-restarts."""
     report, orders = asyncio.run(run_with_ports([1, 2, 3], 3, tmp_path))
     assert (report.cause, report.restarts) == ("done", [])
-    assert [o["coordinator"] for o in orders] == ["h:1", "h:2", "h:3"]
-    assert {o["restarts"] for o in orders} == {0}
+    assert [o.coordinator for o in orders] == ["h:1", "h:2", "h:3"]
+    assert {o.restarts for o in orders} == {0}
     report, orders = asyncio.run(run_with_ports(range(9), 8, tmp_path))
     assert (report.cause, len(orders)) == ("rendezvous", 4)
     assert report.summary == (
@@ -478,6 +520,10 @@ FIELDS = (
     "number",
     "out_of_memory",
     "killed",
+    "kind",
+    "peer_lost",
+    "seconds",
+    "records",
 )
 KINDS = (
     "spawned",
@@ -495,17 +541,19 @@ KINDS = (
     "gave_up",
     "killed",
     "signal",
+    "idle",
+    "metrics",
     "ended",
     "nonsense",
 )
-EVENTS = st.fixed_dictionaries(
+STRANGE = st.fixed_dictionaries(
     {"type": st.sampled_from(KINDS)},
     optional={"process": st.sampled_from([0, 1]) | ANYTHING, **dict.fromkeys(FIELDS, ANYTHING)},
 )
 
 
 @hypothesis.settings(max_examples=50)
-@hypothesis.given(st.lists(EVENTS, max_size=5))
+@hypothesis.given(st.lists(STRANGE, max_size=5))
 @hypothesis.example([{"type": "exited", "process": 0, "code": 1}])  # its other fields are absent
 def test_malformed_events_break_nothing(events: list[Event]) -> None:
     orders: list[Any] = []
@@ -519,12 +567,13 @@ def test_malformed_events_break_nothing(events: list[Event]) -> None:
         restart=0,
     )
     for event in events:
-        head.apply(event)
+        if (told := read(EVENTS, event)) is not None:
+            head.apply(told)
         report = head._report(find_failure(head.states, 1000.0))
         json.loads(json.dumps(report.to_dict()))
         assert report.to_text().startswith(report.cause)
         for order in head._stop.orders(head.states):
-            json.dumps(order)
+            json.dumps(write(order))
         assert head._stop.requested_at is None or head._stop.summary
     if events:
         assert "</html>" in report.to_html()

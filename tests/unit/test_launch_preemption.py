@@ -6,6 +6,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.runtimes import runtime
+from pyreactant.process.events import Lost, Preempt, SendSignal, Step, StopAt
 from pyreactant.runs.supervisor.state import ProcessState
 from pyreactant.runs.supervisor.watch import Stop
 
@@ -24,7 +25,7 @@ def test_several_processes_need_the_supervisor(monkeypatch: pytest.MonkeyPatch) 
 def cooperating(*steps: int | None) -> list[ProcessState]:
     states = [ProcessState(i, cooperates=True) for i in range(len(steps))]
     for state, step in zip(states, steps, strict=True):
-        state.apply({"type": "step", "step": step}, 1.0)
+        state.apply(Step(step), 1.0)
     return states
 
 
@@ -37,7 +38,7 @@ def test_the_agreed_step_is_one_that_nobody_has_begun(
     stop = Stop(30)
     stop.request(signal.SIGTERM, None, 0.0)
     orders = list(stop.orders(cooperating(*steps)))
-    assert orders == [{"type": "preempt"}, {"type": "stop_at", "step": agreed}]
+    assert orders == [Preempt(), StopAt(agreed)]
     assert not list(stop.orders(cooperating(*steps)))
 
 
@@ -45,17 +46,17 @@ def test_nothing_is_agreed_before_all_have_told() -> None:
     stop = Stop(30)
     stop.request(signal.SIGUSR1, 1, 0.0)
     states = [*cooperating(5), ProcessState(1, cooperates=True)]
-    assert list(stop.orders(states)) == [{"type": "preempt"}]
+    assert list(stop.orders(states)) == [Preempt()]
     assert not list(stop.orders(states))
-    states[1].apply({"type": "lost", "why": "gone"}, 1.0)  # this process never reports its step
-    assert list(stop.orders(states)) == [{"type": "stop_at", "step": 6}]
+    states[1].apply(Lost("gone"), 1.0)  # this process never reports its step
+    assert list(stop.orders(states)) == [StopAt(6)]
 
 
 def test_several_signals_at_once_are_one() -> None:
     stop = Stop(30)
     for process in (None, 0, 1):
         stop.request(signal.SIGTERM, process, 0.5)
-    assert list(stop.orders([ProcessState(0)])) == [{"type": "signal", "number": signal.SIGTERM}]
+    assert list(stop.orders([ProcessState(0)])) == [SendSignal(signal.SIGTERM)]
     assert not stop.overdue(1.0)
     assert stop.overdue(31.0)
     stop.request(signal.SIGTERM, None, 2.0)
@@ -78,4 +79,4 @@ def test_new_programs_hear_of_a_preemption_too() -> None:
     list(stop.orders(cooperating(5)))
     stop.restarted()
     assert not list(stop.orders([ProcessState(0)]))
-    assert list(stop.orders([ProcessState(0, cooperates=True)])) == [{"type": "preempt"}]
+    assert list(stop.orders([ProcessState(0, cooperates=True)])) == [Preempt()]

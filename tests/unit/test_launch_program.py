@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
+from pyreactant.process.events import Go
 from pyreactant.runs.supervisor import program
 
 SELF = (sys.executable, "-m", "pyreactant.process.supervised")
@@ -105,7 +106,7 @@ def test_what_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def variables(settings: dict[str, str], **environ: str) -> dict[str, str]:
-    go = {"num_processes": 2, "restarts": 0, "coordinator": "127.0.0.1:9"}
+    go = Go("run-0", "runs", 2, "127.0.0.1:9", 0)
     return program.program_environment(
         program.find_program(["a.py"]),
         settings,

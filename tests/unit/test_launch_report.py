@@ -11,6 +11,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from pyreactant.process.events import Exited, Raised
 from pyreactant.process.group import coordinator
 from pyreactant.runs.supervisor import RunReport
 from pyreactant.runs.supervisor.cause import find_failure
@@ -26,19 +27,10 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
     for state in states:
         state.enter("initialized", 1.0)
         if state.index == culprit:
-            state.apply(
-                {
-                    "type": "error",
-                    "exception": "ValueError",
-                    "message": "broken",
-                    "traceback": "Traceback:\n  here\nValueError: broken\n",
-                },
-                5.0,
-            )
-        exited = {"type": "exited", "code": 1, "log_tail": "printed\n"}
-        if state.index != culprit:
-            exited |= {"code": -15, "by_supervisor": True}
-        state.apply(exited, 6.0)
+            text = "Traceback:\n  here\nValueError: broken\n"
+            state.apply(Raised("ValueError", "broken", text), 5.0)
+        ended = state.index != culprit
+        state.apply(Exited(-15 if ended else 1, "printed\n", by_supervisor=ended), 6.0)
     failure = find_failure(states, 7.0)
     assert failure is not None
     return RunReport(

@@ -1,5 +1,6 @@
 """What the head says while a process waits for others."""
 
+from pyreactant.process.events import Pulse
 from pyreactant.runs.supervisor.state import ProcessState
 from pyreactant.runs.supervisor.watch import FIRST, Waits
 
@@ -8,7 +9,7 @@ def states(*counts: tuple[int, bool]) -> list[ProcessState]:
     """Processes with so many collective operations, which wait in the last one since 100 s."""
     found = [ProcessState(index, f"host{index}") for index in range(len(counts))]
     for state, (count, waiting) in zip(found, counts, strict=True):
-        state.apply({"type": "pulse", "collectives": count, "waiting": waiting, "age": 0.0}, 100.0)
+        state.apply(Pulse(count, waiting), 100.0)
     return found
 
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 import pyreactant as pr
+from pyreactant.process.events import Join
 from pyreactant.process.group import ProcessGroup, resolve
 from pyreactant.process.group import coordinator as who
 from pyreactant.process.group.coordinator import bind_host, coordinator_note, why_not
@@ -89,7 +90,7 @@ def pem(key: object) -> str:
 )
 def test_what_is_no_public_key(public: str) -> None:
     with pytest.raises(ValueError, match=r"it is no public key|must be on the curve secp256r1"):
-        Certifier(RUN, 2, Keys([], "")).welcome({"process": 1, "mtls": {"public": public}})
+        Certifier(RUN, 2, Keys([], "")).certify(asking(1, {"public": public}))
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -99,12 +100,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_every_process_or_none() -> None:
-    def off(*offers: object, own: str = "") -> str:
+    def off(*offers: dict[str, str], own: str = "") -> str:
         keys = Keys([0], own)
         certifier = Certifier(RUN, 1 + len(offers), keys)
         certifier.admit(0)
         for process, offer in enumerate(offers, 1):
-            certifier.welcome({"process": process, "mtls": offer})
+            certifier.certify(asking(process, offer))
         keys.remove()
         return certifier.off
 
@@ -114,9 +115,14 @@ def test_every_process_or_none() -> None:
     assert off(asks, {"off": "--no-mtls"}) == "process 2: --no-mtls"
     assert off({"off": "x"}, own="x") == "x"
     assert off(asks, own="y") == "process 0: y"
-    for nothing in (None, {}, "x", {"off": None}):
+    for nothing in ({}, {"off": ""}, {"other": "x"}):
         assert off(nothing, asks) == "process 1: its supervisor makes no keys"
     assert Certifier(RUN, 2, Keys([], "")).off == "not all processes joined"
+
+
+def asking(process: int, offer: dict[str, str]) -> Join:
+    """The first message of a process."""
+    return Join(process, 3, "host", 1, {}, offer)
 
 
 def folder_of(keys: Keys) -> Path:
@@ -130,8 +136,7 @@ def test_keys_are_stored_and_removed() -> None:
     certifier = Certifier(RUN, 3, head)
     certifier.admit(0)
     certifier.admit(1)
-    answer = certifier.welcome({"process": 2, "mtls": member.offer(2)})
-    member.accept(2, answer["mtls"])
+    member.accept(2, certifier.certify(asking(2, member.offer(2))))
     assert not list(folder_of(head).iterdir())
     for _ in range(2):  # the second time, as after a restart, it does nothing
         certifier.certify_own()
@@ -157,7 +162,7 @@ def test_no_keys() -> None:
     certifier.admit(0)
     certifier.certify_own()
     assert none.offer(0) == {"off": "--no-mtls"}
-    none.accept(0, None)
+    none.accept(0, {})
     assert none.variables == {}
     none.remove()
 

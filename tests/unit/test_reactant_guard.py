@@ -46,7 +46,7 @@ def _errors(late: int, ending: str, streams: Callable[[int], list[Stream]]) -> l
             errors.append(str(error))
             over.set()
 
-        store = Late(meeting.store, ending) if index == late else meeting.store
+        store = Late(meeting, ending) if index == late else meeting
         mine = streams(index)
         watch = Watch(store, index, 3, name="w", streams=lambda: mine, take_error=take_error)
         watch.start(0.02)

@@ -14,10 +14,10 @@ from tests.harness import environment, free_port, logs, spawn
 LIMITED = """
 import signal, time
 from pyreactant.arrays.backend import StartOptions
-from pyreactant.arrays.runtimes.reactant.setup import limited
+from pyreactant.arrays.runtimes.reactant.setup import time_limit
 from pyreactant.process.group import ProcessGroup
 group = ProcessGroup(2, 1, "hosta:4711")
-with limited(group, StartOptions(initialization_timeout={limit}), "its rendezvous"):
+with time_limit(group, StartOptions(initialization_timeout={limit}), "its rendezvous"):
     print("waiting", flush=True)
     time.sleep({sleep})
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

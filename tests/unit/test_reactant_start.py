@@ -24,7 +24,7 @@ from pyreactant.arrays.runtimes.reactant.setup import (
     make_devices,
 )
 from pyreactant.base import facts
-from pyreactant.julia.place import LIBRARY, REACTANT, described_libtpu, is_pinned
+from pyreactant.julia.place import LIBRARY, REACTANT, describe_libtpu, is_pinned
 from pyreactant.process.group import ProcessGroup
 from tests.harness import REPOSITORY, environment
 
@@ -249,12 +249,12 @@ def test_libtpu_is_there_before_the_devices_start(
         check_libtpu(StartOptions(), str(library))
     library.touch()
     check_libtpu(StartOptions(), str(library))
-    assert described_libtpu({}) == "0.0.45.dev20260728 (downloaded by Reactant)"
-    assert described_libtpu({LIBRARY: str(library)}) == f"unknown ({LIBRARY}={library})"
+    assert describe_libtpu({}) == "0.0.45.dev20260728 (downloaded by Reactant)"
+    assert describe_libtpu({LIBRARY: str(library)}) == f"unknown ({LIBRARY}={library})"
     metadata = tmp_path / "libtpu-0.0.45.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.45\n")
-    assert described_libtpu({LIBRARY: str(library)}) == (
+    assert describe_libtpu({LIBRARY: str(library)}) == (
         "0.0.45 (PyPI; Reactant 0.2.280 names the build 0.0.45.dev20260728)"
     )
 

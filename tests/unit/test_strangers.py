@@ -15,8 +15,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.arrays.runtimes.reactant import meeting as meeting_module
 from pyreactant.arrays.runtimes.reactant.meeting import CONVERSATION, meet
+from pyreactant.base import lines
 from pyreactant.base.lines import FIRST_LIMIT, LineCodec, strangers_kept
 from pyreactant.process.group import ProcessGroup
 from pyreactant.process.group.coordinator import MEETING_SECRET
@@ -115,13 +115,13 @@ def test_anything_at_the_meeting(address: str) -> None:
         @hypothesis.settings(max_examples=100, database=None)
         @hypothesis.given(MESSAGES)
         def speak(message: dict[str, Any]) -> None:
-            with connect(address) as peer, peer.makefile("rb") as lines:
+            with connect(address) as peer, peer.makefile("rb") as answers:
                 codec = LineCodec(KEY.encode(), CONVERSATION, server=False)
-                codec.read_greeting(lines.readline())
+                codec.read_greeting(answers.readline())
                 with contextlib.suppress(OSError):
                     peer.sendall(codec.pack(message))
                     peer.shutdown(socket.SHUT_WR)
-                    lines.read()
+                    answers.read()
 
         throw()
         speak()
@@ -132,7 +132,7 @@ def test_anything_at_the_meeting(address: str) -> None:
 
 def test_who_says_nothing_is_closed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the meeting each connection has some seconds, however slowly it sends."""
-    monkeypatch.setattr(meeting_module, "HANDSHAKE", 0.5)
+    monkeypatch.setattr(lines, "HANDSHAKE", 0.5)
     with process_0(address) as found:
         with connect(address) as silent, connect(address) as slow:
             greeting = silent.recv(4096)

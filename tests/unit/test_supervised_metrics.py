@@ -10,6 +10,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.process import supervised
+from pyreactant.process.events import EVENTS, Event, Metrics, read, write
 from pyreactant.process.supervised import metrics
 
 
@@ -19,9 +20,10 @@ class Connection:
     def __init__(self) -> None:
         self.messages: list[list[Any]] = []
 
-    def tell(self, kind: str, *, records: list[Any]) -> None:
-        assert kind == "metrics"
-        self.messages.append(json.loads(json.dumps(records)))
+    def tell(self, event: Event) -> None:
+        told = read(EVENTS, json.loads(json.dumps(write(event))))
+        assert isinstance(told, Metrics)
+        self.messages.append(list(told.records))
 
     @property
     def values(self) -> list[tuple[int, str, Any]]:
@@ -103,14 +105,14 @@ def test_an_array_of_another_runtime_is_read_by_the_next_call(connection: Connec
 def test_a_long_text_of_an_exception_does_not_hide_where_it_was_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[dict[str, Any]] = []
-    link = type("Link", (), {"tell": lambda self, kind, **message: told.append(message)})
+    told: list[Any] = []
+    link = type("Link", (), {"tell": lambda self, event: told.append(event)})
     monkeypatch.setattr(supervised, "connection", link())
     try:
         raise ValueError("x" * 50_000 + "end")
     except ValueError as error:
         supervised.tell_error(error)
-    (text,) = [message["traceback"] for message in told]
+    (text,) = [event.traceback for event in told]
     assert "test_supervised_metrics.py" in text
     assert "characters are left out" in text
     assert text.endswith("xend\n")

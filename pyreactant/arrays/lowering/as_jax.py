@@ -88,13 +88,13 @@ def as_jax(
     question = _question(program, what, avals, options, precision)
     if stablehlo is None:
         check_julia(f"{what} is lowered in Julia", _OTHERWISE)
-        found = lower(program.name, question, timeout)
+        lowered = lower(program.name, question, timeout)
         origin = f"{what}, as Reactant lowered it"
     else:
         file = Program(program.name, stablehlo=stablehlo)
-        found = _read(file, what, program, options)
+        lowered = _read_lowered(file, what, program, options)
         origin = f"{what}: the StableHLO file {stablehlo!r}"
-    return _function(program, what, origin, avals, question, found, differentiable, timeout)
+    return _function(program, what, origin, avals, question, lowered, differentiable, timeout)
 
 
 def _check_program(program: Any) -> str:
@@ -152,7 +152,7 @@ def _question(
     return {
         "program": {"name": program.name, "julia": program.julia, "julia_project": project},
         "arguments": [
-            {**_described(what, number, leaf), "sharding": sharding}
+            {**_describe_leaf(what, number, leaf), "sharding": sharding}
             for number, leaf in enumerate(leaves)
         ],
         "structure": described,
@@ -164,7 +164,7 @@ def _question(
     }
 
 
-def _described(what: str, number: int, leaf: Any) -> dict[str, Any]:
+def _describe_leaf(what: str, number: int, leaf: Any) -> dict[str, Any]:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise InvalidArgumentError(
             f"{what}: argument {number} must be an array or a description such as "
@@ -173,7 +173,7 @@ def _described(what: str, number: int, leaf: Any) -> dict[str, Any]:
     return {"shape": [*map(int, leaf.shape)], "dtype": as_dtype(leaf.dtype).name}
 
 
-def _read(file: Program, what: str, program: Program, static: Mapping[str, Any]) -> Lowered:
+def _read_lowered(file: Program, what: str, program: Program, static: Mapping[str, Any]) -> Lowered:
     """A module that was lowered before; the first line of our own files describes it."""
     text = files.read(file).decode("utf-8", "replace")
     if not text.startswith(_HEADER):
@@ -203,7 +203,7 @@ def _function(
     origin: str,
     avals: tuple[Any, ...],
     question: Mapping[str, Any],
-    found: Lowered,
+    lowered: Lowered,
     differentiable: bool,
     timeout: float,
 ) -> "JuliaFunction":
@@ -213,10 +213,10 @@ def _function(
     from ..runtimes.reactant.lower import rebuild
 
     name = re.sub(r"\W", "_", program.name)
-    module = Module(name, origin, found.text)
+    module = Module(name, origin, lowered.text)
     _check_module(origin, module, question)
     count = len(module.results)
-    results = rebuild(found.results) if found.results is not None else _plain_results(count)
+    results = rebuild(lowered.results) if lowered.results is not None else _plain_results(count)
     trees = JaxTrees()
     numbers, _ = trees.flatten(results)
     if sorted(numbers) != list(range(count)):
@@ -229,10 +229,10 @@ def _function(
         "program": program.name,
         "julia": program.julia,
         "static": question["static"],
-        "results": found.results if found.results is not None else _listed(count),
-        "versions": found.versions,
+        "results": lowered.results if lowered.results is not None else _results_as_json(count),
+        "versions": lowered.versions,
     }
-    record = f"{_HEADER}{json.dumps(described)}\n{found.text}"
+    record = f"{_HEADER}{json.dumps(described)}\n{lowered.text}"
     _, structure = trees.flatten(avals)
     return JuliaFunction(what, name, module, structure, results, derivatives, record)
 
@@ -242,7 +242,7 @@ def _plain_results(count: int) -> Any:
     return 0 if count == 1 else tuple(range(count))
 
 
-def _listed(count: int) -> Any:
+def _results_as_json(count: int) -> Any:
     return 0 if count == 1 else ["tuple", *range(count)]
 
 
@@ -252,8 +252,8 @@ def _check_module(origin: str, module: Any, question: Mapping[str, Any]) -> None
             f"{origin} has shardings, but the function is sharded by its caller; lower it for "
             "arrays without shardings (as_jax does), and give shardings to jax.jit"
         )
-    wanted = [(tuple(one["shape"]), one["dtype"]) for one in question["arguments"]]
-    got = [(one.shape[::-1], one.dtype.name) for one in module.arguments]
+    wanted = [(tuple(aval["shape"]), aval["dtype"]) for aval in question["arguments"]]
+    got = [(aval.shape[::-1], aval.dtype.name) for aval in module.arguments]
     if wanted != got:
         raise InvalidArgumentError(
             f"{origin} takes the arguments ({_words(got)}), with the sizes of each reversed in the "
@@ -270,26 +270,26 @@ def _derivatives(what: str, name: str, module: Any, timeout: float) -> dict[str,
     from ..runtimes.jax.stablehlo import Module
 
     _check_differentiable(what, module)
-    found = enzyme.derivatives(what, module.plain_text(), timeout)
+    answers = enzyme.derivatives(what, module.plain_text(), timeout)
     return {
-        mode: Module(f"{name}_{mode}", f"{what}: its {mode} derivative by Enzyme", one["text"])
-        if "text" in one
-        else one["failed"]
-        for mode, one in found.items()
+        mode: Module(f"{name}_{mode}", f"{what}: its {mode} derivative by Enzyme", answer["text"])
+        if "text" in answer
+        else answer["failed"]
+        for mode, answer in answers.items()
     }
 
 
 def _check_differentiable(what: str, module: Any) -> None:
-    ends = [(f"argument {n}", one) for n, one in enumerate(module.arguments)]
-    ends += [(f"result {n}", one) for n, one in enumerate(module.results)]
+    ends = [(f"argument {n}", aval) for n, aval in enumerate(module.arguments)]
+    ends += [(f"result {n}", aval) for n, aval in enumerate(module.results)]
     takes = f"differentiable=True takes {', '.join(enzyme.DTYPES)}"
     otherwise = "convert it, or leave differentiable=True out"
-    for where, one in ends:
-        if one.dtype.name not in enzyme.DTYPES:
-            raise DTypeError(f"{what}: {takes}, but {where} is {one.dtype}; {otherwise}")
-        if 0 in one.shape:
+    for where, aval in ends:
+        if aval.dtype.name not in enzyme.DTYPES:
+            raise DTypeError(f"{what}: {takes}, but {where} is {aval.dtype}; {otherwise}")
+        if 0 in aval.shape:
             raise InvalidArgumentError(
-                f"{what}: {where} has no elements (shape {one.shape[::-1]}), so there is nothing "
+                f"{what}: {where} has no elements (shape {aval.shape[::-1]}), so there is nothing "
                 "to differentiate; leave differentiable=True out"
             )
     if not module.arguments or not module.results:

@@ -63,7 +63,7 @@ def derivatives(what: str, text: str, timeout: float) -> Mapping[str, Mapping[st
             "TEST_UNDECLARED_OUTPUTS_DIR": folder,
         }
         try:
-            found = ask_child(
+            answers = ask_child(
                 "pyreactant.arrays.lowering.enzyme",
                 environ,
                 {"text": text},
@@ -76,13 +76,13 @@ def derivatives(what: str, text: str, timeout: float) -> Mapping[str, Mapping[st
                 "the part that it cannot differentiate (a sort, for instance) in JAX, or leave "
                 f"differentiable=True out. {error}"
             ) from None
-    if all("failed" in one for one in found.values()):
-        listed = "; ".join(f"{mode}: {one['failed']}" for mode, one in found.items())
+    if all("failed" in answer for answer in answers.values()):
+        listed = "; ".join(f"{mode}: {answer['failed']}" for mode, answer in answers.items())
         raise InvalidArgumentError(
             f"{what}: Enzyme cannot differentiate it ({listed}); write the part that it cannot "
             "differentiate in JAX, or leave differentiable=True out"
         )
-    return found
+    return answers
 
 
 _INNER = "function_to_differentiate"
@@ -113,20 +113,20 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
             return jax.grad(function, range(count))(*given[:count])
 
         return {
-            "forward": _lowered(forward, [*arguments, *arguments]),
-            "reverse": _lowered(reverse, [*arguments, *results]),
+            "forward": _lower(forward, [*arguments, *arguments]),
+            "reverse": _lower(reverse, [*arguments, *results]),
         }
 
 
-def _aval(found: Any) -> "jax.ShapeDtypeStruct":
+def _aval(type_: Any) -> "jax.ShapeDtypeStruct":
     import jax
     import jax.numpy as jnp
 
     types = {"f32": jnp.float32, "f64": jnp.float64, "bf16": jnp.bfloat16}
-    return jax.ShapeDtypeStruct(tuple(found.shape), types[str(found.element_type)])
+    return jax.ShapeDtypeStruct(tuple(type_.shape), types[str(type_.element_type)])
 
 
-def _lowered(function: Callable[..., Any], avals: Sequence[Any]) -> dict[str, str]:
+def _lower(function: Callable[..., Any], avals: Sequence[Any]) -> dict[str, str]:
     import jax
 
     try:
@@ -154,24 +154,24 @@ def _scalar(text: str) -> str:
     with module.context:
         main.attributes["sym_name"] = ir.StringAttr.get(_INNER)
         main.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    wide = "f64" if any(str(one.element_type) == "f64" for one in outputs) else "f32"
-    given = [(f"%a{n}", one) for n, one in enumerate(inputs)]
-    factors = [(f"%c{n}", one) for n, one in enumerate(outputs)]
+    wide = "f64" if any(str(type_.element_type) == "f64" for type_ in outputs) else "f32"
+    given = [(f"%a{n}", type_) for n, type_ in enumerate(inputs)]
+    factors = [(f"%c{n}", type_) for n, type_ in enumerate(outputs)]
     lines = [
         f"%r:{len(outputs)} = func.call @{_INNER}({', '.join(name for name, _ in given)}) : "
         f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, outputs))})",
         f"%t0 = stablehlo.constant dense<0.0> : tensor<{wide}>",
     ]
-    for n, one in enumerate(outputs):
-        shape = "x".join([*map(str, one.shape), wide])
+    for n, type_ in enumerate(outputs):
+        shape = "x".join([*map(str, type_.shape), wide])
         lines += [
-            f"%p{n} = stablehlo.multiply %r#{n}, %c{n} : {one}",
-            f"%w{n} = stablehlo.convert %p{n} : ({one}) -> tensor<{shape}>",
+            f"%p{n} = stablehlo.multiply %r#{n}, %c{n} : {type_}",
+            f"%w{n} = stablehlo.convert %p{n} : ({type_}) -> tensor<{shape}>",
             f"%s{n} = stablehlo.reduce(%w{n} init: %t0) applies stablehlo.add across dimensions = "
-            f"{[*range(len(one.shape))]} : (tensor<{shape}>, tensor<{wide}>) -> tensor<{wide}>",
+            f"{[*range(len(type_.shape))]} : (tensor<{shape}>, tensor<{wide}>) -> tensor<{wide}>",
             f"%t{n + 1} = stablehlo.add %t{n}, %s{n} : tensor<{wide}>",
         ]
-    arguments = ", ".join(f"{name}: {one}" for name, one in (*given, *factors))
+    arguments = ", ".join(f"{name}: {type_}" for name, type_ in (*given, *factors))
     head = f"func.func public @main({arguments}) -> tensor<{wide}> {{"
     body = "\n".join([head, *lines, f"return %t{len(outputs)} : tensor<{wide}>", "}"])
     return str(module).rstrip().removesuffix("}") + body + "\n}\n"

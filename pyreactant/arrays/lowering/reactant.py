@@ -155,8 +155,8 @@ def _aval(plain: Any) -> Aval:
 
 
 def _shardings(plain: Sequence[Any], several: bool) -> Any:
-    found = tuple(NamedSharding.from_dict(one) for one in plain)
-    return found if several else found[0] if found else None
+    shardings = tuple(NamedSharding.from_dict(sharding) for sharding in plain)
+    return shardings if several else shardings[0] if shardings else None
 
 
 if __name__ == "__main__":

@@ -111,9 +111,9 @@ def everywhere(
 
 
 def _kind(name: str) -> type[errors.PyReactantError]:
-    found = getattr(errors, name, None)
-    if isinstance(found, type) and issubclass(found, errors.PyReactantError):
-        return found
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.PyReactantError):
+        return kind
     return errors.PyReactantError
 
 
@@ -156,25 +156,25 @@ def from_equal_blocks(
         MismatchError: The values of two copies differ, by their digests.
     """
     shape, dtype, sharding = aval.shape, aval.dtype, aval.sharding
-    held = _held(backend, sharding, len(shape)) if math.prod(shape) else {}
+    held = _block_numbers(backend, sharding, len(shape)) if math.prod(shape) else {}
     if not held:
         return backend.from_blocks(shape, dtype, sharding, read)
     sizes = sharding.shard_shape(shape)
     digests = np.zeros(max(map(len, held.values())), np.uint64)
 
-    def noted(index: Index) -> np.ndarray:
+    def read_and_digest(index: Index) -> np.ndarray:
         block = read(index)
         place = tuple(s.start // size for s, size in zip(index, sizes, strict=True))
         digests[held[group.process_index][place]] = int(values_digest(block), 16)
         return block
 
-    value = backend.from_blocks(shape, dtype, sharding, noted)
-    found = exchange(backend, group, digests).tolist()
+    value = backend.from_blocks(shape, dtype, sharding, read_and_digest)
+    rows = exchange(backend, group, digests).tolist()
     first: dict[tuple[int, ...], int] = {}
     for process, numbers in held.items():
         for place, number in numbers.items():
             other = first.setdefault(place, process)
-            if found[process][number] != found[other][held[other][place]]:
+            if rows[process][number] != rows[other][held[other][place]]:
                 block = tuple(
                     slice(i * size, (i + 1) * size) for i, size in zip(place, sizes, strict=True)
                 )
@@ -187,7 +187,7 @@ def from_equal_blocks(
 
 
 @lru_cache(maxsize=64)
-def _held(
+def _block_numbers(
     backend: AbstractBackend, sharding: NamedSharding, ndim: int
 ) -> dict[int, dict[tuple[int, ...], int]]:
     """The places of the blocks that each process holds, numbered; {} if no two hold the same."""

@@ -69,7 +69,7 @@ def compile(
         key = _key(running, call_)
         known = running.cache.find(key)
         if known is not None:
-            return _known(running, known)
+            return _reuse(running, known)
     lowered = running.backend.lower(call_)
     operation = None
     if running.guarded is not None:
@@ -78,10 +78,10 @@ def compile(
         running.guarded.guard.announce(operation)
     if key is None:
         key = (_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
-    found = running.cache.find(key) if lowered.reusable else None
-    if found is not None and found.program == call_.program:
-        return found
-    executable = lowered.compile() if found is None else found.executable
+    known = running.cache.find(key) if lowered.reusable else None
+    if known is not None and known.program == call_.program:
+        return known
+    executable = lowered.compile() if known is None else known.executable
     compiled = Compiled(call_, executable, running.backend)
     if running.guarded is not None and operation is not None:
         compiled.guard(running.guarded.guard.ran, operation)
@@ -90,7 +90,7 @@ def compile(
     return compiled
 
 
-def _known(running: Running, compiled: Compiled) -> Compiled:
+def _reuse(running: Running, compiled: Compiled) -> Compiled:
     """A program from the cache; for the guard it is compiled again."""
     if running.guarded is not None and compiled.operation is not None:
         running.guarded.guard.ran(compiled.operation)
@@ -192,14 +192,14 @@ def _dtype(dtype: Any) -> Any:
 def _outs(running: Running, program: Program, out_sharding: Any) -> Any:
     """The tree of shardings with ours in place of JAX's."""
     leaves, structure = running.backend.trees.flatten(out_sharding, _is_entry)
-    found = [leaf if leaf is None else as_sharding(leaf) for leaf in leaves]
-    for leaf in found:
+    shardings = [leaf if leaf is None else as_sharding(leaf) for leaf in leaves]
+    for leaf in shardings:
         if leaf is not None and not is_sharding(leaf):
             raise ShardingError(
                 f"program {program.name!r}: out_sharding must be a pyreactant.NamedSharding or a "
                 f"tree of them, got {type(leaf).__name__}"
             )
-    return running.backend.trees.unflatten(structure, found)
+    return running.backend.trees.unflatten(structure, shardings)
 
 
 def _is_entry(node: object) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...base.errors import InvalidArgumentError
 from ...process import progress
-from ..array import Aval, DonatedArray, ShardedArray, mark_donated, shared
+from ..array import Aval, DonatedArray, ShardedArray, intern, mark_donated
 from ..backend import AbstractBackend, Call, Executable
 from ..dtypes import is_traced
 from ..program import Program
@@ -48,8 +48,8 @@ class Compiled:
     def __init__(self, call: Call, executable: Executable, backend: AbstractBackend) -> None:
         trees = backend.trees
         self.program: Program = call.program
-        self._avals = tuple(map(shared, call.avals))
-        self._outputs = tuple(map(shared, executable.avals))
+        self._avals = tuple(map(intern, call.avals))
+        self._outputs = tuple(map(intern, executable.avals))
         self._structure = call.structure
         self.executable = executable
         self.operation: Operation | None = None

@@ -122,7 +122,7 @@ def report(
     # Before the barrier in Ray, where a process that raised would leave the others waiting.
     numbers = everywhere(running.backend, running.group, "report", prepare)
     mine = [[name, how, numbers[name]] for name, how in sorted((reduce or {}).items())]
-    numbers |= _reduced(exchange_json(running.backend, running.group, mine))
+    numbers |= _reduce(exchange_json(running.backend, running.group, mine))
     with _folder(checkpoint, running.group.process_index) as folder:
         sent = None if folder is None else train.Checkpoint.from_directory(folder)
         train.report(numbers, checkpoint=sent)
@@ -141,7 +141,7 @@ def _check_reduce(reduce: Mapping[str, str], numbers: Mapping[str, Any]) -> None
         raise InvalidArgumentError(f"reduce takes names of {_LONGEST} characters together at most")
 
 
-def _reduced(rows: list[list[list[Any]]]) -> dict[str, float]:
+def _reduce(rows: list[list[list[Any]]]) -> dict[str, float]:
     """The value over all processes for each name, from [name, reduction, value] of each."""
     for process, row in enumerate(rows):
         if [part[:2] for part in row] != [part[:2] for part in rows[0]]:
@@ -149,14 +149,14 @@ def _reduced(rows: list[list[list[Any]]]) -> dict[str, float]:
                 f"report(reduce=) must be the same on every process, got {_text(rows[0])} on "
                 f"process 0 and {_text(row)} on process {process}"
             )
-    found = {}
+    reduced = {}
     for place, (name, how, _) in enumerate(rows[0]):
         values = [float(row[place][2]) for row in rows]
         if any(map(math.isnan, values)):
-            found[name] = math.nan
+            reduced[name] = math.nan
         else:
-            found[name] = max(values) if how == "max" else math.fsum(values) / len(values)
-    return found
+            reduced[name] = max(values) if how == "max" else math.fsum(values) / len(values)
+    return reduced
 
 
 def _text(row: list[list[Any]]) -> str:

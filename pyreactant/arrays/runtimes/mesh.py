@@ -20,26 +20,27 @@ def check_mesh(mesh: Mesh) -> None:
     running = current()
     if mesh in running.meshes:
         return
-    found = running.backend.devices()
-    beyond = [i for i in mesh.device_ids if i >= len(found)]
+    devices = running.backend.devices()
+    beyond = [i for i in mesh.device_ids if i >= len(devices)]
     if beyond:
         more = "more devices"
-        if found[0].platform == "cpu":
+        if devices[0].platform == "cpu":
             each = -(-(max(mesh.device_ids) + 1) // running.group.num_processes)
             more = argument("num_cpu_devices", each)
             if not more.startswith("--"):
                 more += f" (--devices-per-process {each} of pyreactant run)"
         raise ShardingError(
             f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
-            f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with {more}"
+            f"there are {len(devices)} ({devices[0].platform}); use a smaller mesh or start with "
+            f"{more}"
         )
-    if mesh.all_devices and mesh.size < len(found):
+    if mesh.all_devices and mesh.size < len(devices):
         raise ShardingError(
-            f"{mesh!r} uses {mesh.size} of {len(found)} devices; use a mesh of {len(found)}, or "
-            f"name {mesh.size} of them with {argument('device_ids')} to leave the others idle"
+            f"{mesh!r} uses {mesh.size} of {len(devices)} devices; use a mesh of {len(devices)}, "
+            f"or name {mesh.size} of them with {argument('device_ids')} to leave the others idle"
         )
     idle = set(range(running.group.num_processes)) - {
-        found[i].process_index for i in mesh.device_ids
+        devices[i].process_index for i in mesh.device_ids
     }
     if idle:
         raise ShardingError(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import DTypeError, InvalidArgumentError, ShardingError
-from ..array import Aval, ShardedArray, shared
+from ..array import Aval, ShardedArray, intern
 from ..dtypes import as_array, as_dtype
 from ..program import Program
 from ..sharding import Index, NamedSharding, as_sharding, process_local_blocks
@@ -24,12 +24,12 @@ from .runtime import Running, current, devices, local_devices, process_index
 
 RESHARD = Program(
     "reshard",
-    jax="pyreactant.arrays.runtimes.operations:_unchanged",
+    jax="pyreactant.arrays.runtimes.operations:_identity",
     julia="PyReactant.identity_of",
 )
 
 
-def _unchanged(x: Any) -> Any:
+def _identity(x: Any) -> Any:
     return x
 
 
@@ -140,8 +140,8 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
         )
     )
     placed = [
-        _place("from_callback", _as_shape(one), as_dtype(kind), where, read)
-        for one, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
+        _place("from_callback", _as_shape(shape), as_dtype(kind), where, read)
+        for shape, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
     ]
     return trees.unflatten(structure, placed)
 
@@ -170,7 +170,7 @@ def _place(
             )
         return block
 
-    aval = shared(Aval(shape, dtype, sharding))
+    aval = intern(Aval(shape, dtype, sharding))
     number = 0
     if running.guarded is not None:
         if values is None and set(sharding.cuts(len(shape))) <= {1}:
@@ -292,7 +292,7 @@ def _take(running: Running, array: Any) -> ShardedArray:
     number = 0
     if running.guarded is not None:
         number = running.guarded.guard.announce(placing("from_jax", aval), made=1)
-    return ShardedArray(value, shared(aval), running.backend, number)
+    return ShardedArray(value, intern(aval), running.backend, number)
 
 
 def gather(tree: Any) -> Any:
@@ -370,12 +370,12 @@ def _is_shape(node: object) -> bool:
 
 
 def _our_sharding(sharding: Any) -> NamedSharding:
-    found = as_sharding(sharding)
-    if not isinstance(found, NamedSharding):
+    converted = as_sharding(sharding)
+    if not isinstance(converted, NamedSharding):
         raise ShardingError(
-            f"sharding must be a pyreactant.NamedSharding, got {type(found).__name__}"
+            f"sharding must be a pyreactant.NamedSharding, got {type(converted).__name__}"
         )
-    return found
+    return converted
 
 
 def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:

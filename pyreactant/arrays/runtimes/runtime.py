@@ -36,10 +36,10 @@ class Recent(dict[Any, Compiled]):
 
     def find(self, key: Any) -> Compiled | None:
         """The program of a key, which is now the last used; None if there is none."""
-        found = self.pop(key, None)
-        if found is not None:
-            self[key] = found
-        return found
+        value = self.pop(key, None)
+        if value is not None:
+            self[key] = value
+        return value
 
     def keep(self, key: Any, compiled: Compiled) -> None:
         """Keep a program, unless there is one of this key."""
@@ -155,10 +155,10 @@ def initialize(
     options = _options(option_arguments)
     several = group.num_processes > 1  # a single process keeps no other waiting
     if several:
-        supervised.tell("phase", phase="initializing")
+        supervised.tell_phase("initializing")
     runtime.start(group, options)
     if several:
-        supervised.tell("phase", phase="initialized")
+        supervised.tell_phase("initialized")
     _running = Running(runtime, group, options)
     if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
         _start_guard(_running)
@@ -195,7 +195,7 @@ def _load(name: str) -> AbstractBackend:
     path, package = BACKENDS[name]
     module, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        make = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         advice = f"install it with: python -m pip install {package}"
         if not isinstance(error, ModuleNotFoundError):
@@ -207,7 +207,7 @@ def _load(name: str) -> AbstractBackend:
             f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
             f"{advice}"
         ) from error
-    return found()
+    return make()
 
 
 def _options(arguments: Mapping[str, Any]) -> StartOptions:
@@ -287,7 +287,7 @@ def shutdown() -> None:
             _running.guarded.end()
         metrics.flush(wait=True)
         _running.backend.shutdown()
-        supervised.tell("phase", phase="shutdown")
+        supervised.tell_phase("shutdown")
         _running, _ended = None, True
 
 

@@ -87,7 +87,7 @@ class Fitting:
         most = [max(m.maximum for m in cells) for cells in columns]
         room -= measured.maximum - sum(most)  # what lies between columns
         if self.wraps and sum(least) <= room:
-            yield self._with_widths(_shared(room, least, most))
+            yield self._with_widths(_divide_room(room, least, most))
             return
         names = [str(column.header).replace("\n", " ") for column in self.table.columns]
         if self.wraps:
@@ -108,7 +108,7 @@ class Fitting:
         return table
 
 
-def _shared(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+def _divide_room(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
     """Widths of columns: each its longest word, and a share of the rest by what it lacks."""
     spare, lack = room - sum(least), sum(most) - sum(least)
     return [a + spare * (b - a) // lack for a, b in zip(least, most, strict=True)]

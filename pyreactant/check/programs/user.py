@@ -56,12 +56,12 @@ def _of_a_file(program: Program) -> Case:
     found = stablehlo.arguments(program, data)
     if not found:
         raise InvalidArgumentError(
-            f"{stablehlo.described(program)} has no arguments, so there is nothing to shard and "
+            f"{stablehlo.label(program)} has no arguments, so there is nothing to shard and "
             "check; export a function of arrays"
         )
     if program.inputs not in ((), shapes := tuple(shape for shape, _ in found)):
         raise InvalidArgumentError(
-            f"{stablehlo.described(program)} takes arguments of the shapes {shapes}, got inputs="
+            f"{stablehlo.label(program)} takes arguments of the shapes {shapes}, got inputs="
             f"{program.inputs}; leave inputs= away"
         )
     types = [as_dtype(name).name for _, name in found]
@@ -119,10 +119,11 @@ def _case(
 def _domain(program: Program, count: int) -> Domain:
     """What is stated of a program; by default that it takes wide inputs in [-1, 1) only."""
     domain = program.domain or ASSUMED
-    if max(domain.named, default=0) >= count:
+    if max(domain.special_arguments, default=0) >= count:
         raise InvalidArgumentError(
             f"Program {program.name!r}: domain= names special values of argument "
-            f"{max(domain.named)}, but the program takes {count}; arguments count from 0"
+            f"{max(domain.special_arguments)}, but the program takes {count}; arguments count "
+            "from 0"
         )
     return domain
 

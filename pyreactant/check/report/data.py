@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ...base.errors import ExitCode
 from ..bounds.verdict import Verdict, plain
 from ..records.verdict import ArrayPlan, BlockVerdict, Pair
 
@@ -234,12 +235,15 @@ class ReportData:
     def exit_code(self) -> int:
         """0 if passed, 5 if something is wrong, otherwise that of the first failure."""
         if self.passed:
-            return 0
+            return ExitCode.DONE
         results = [result for row in self.rows for result in row.results]
         if WRONG in [*(r.outcome for r in results), *(one.outcome for one in self.gradients)]:
-            return 5
+            return ExitCode.MISMATCH
         if any(not pair.passed for row in self.rows for pair in row.pairs if pair.compared):
-            return 5
+            return ExitCode.MISMATCH
         codes = [r.exit_code for r in results if r.outcome in (RAISED, NOT_RUN) and r.exit_code]
         codes += [int(run.ended["exit_code"]) for run in self.broken]
-        return codes[0] if codes else 3 if any(r.outcome == UNCHECKED for r in results) else 1
+        if codes:
+            return codes[0]
+        unchecked = any(r.outcome == UNCHECKED for r in results)
+        return ExitCode.MISSING if unchecked else ExitCode.FAILED

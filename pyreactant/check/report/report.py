@@ -14,7 +14,7 @@ from typing import Any
 from ..._version import __version__
 from ...base.document.page import HasPage, can_render
 from ...base.document.parts import Document
-from ...base.errors import FileError
+from ...base.errors import ExitCode, FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
 from ...runs.supervisor.output import own_lines
@@ -300,7 +300,7 @@ def _raised(
     everyone = len(raised) == process.num_processes > 1 == len(messages)
     who = "every process" if everyone else f"process {process.process} on {process.host}"
     text = f"{program} on {name}: {who} raised {error['exception']}: {error['message']}"
-    outcome = WRONG if error["exit_code"] == 5 else RAISED
+    outcome = WRONG if error["exit_code"] == ExitCode.MISMATCH else RAISED
     kind = str(Kind.STRUCTURE) if outcome == WRONG else ""
     return Result(name, outcome, kind, text, exit_code=int(error["exit_code"]))
 
@@ -315,7 +315,7 @@ def _not_run(run: Run, name: str, program: str) -> Result:
     """The result of a program that the run did not reach."""
     summary = (run.ended or {}).get("summary", f"no process left a record of {program}")
     text = f"{program} did not run on {name} because its run ended before: {summary}"
-    return Result(name, NOT_RUN, text=text, exit_code=run.exit_code or 1)
+    return Result(name, NOT_RUN, text=text, exit_code=run.exit_code or ExitCode.FAILED)
 
 
 def _slowest(records: Sequence[ProgramRecord]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from ...base.errors import InvalidArgumentError, PyReactantError, RequirementErr
 from ...base.facts import package_version, required, satisfies
 from ...base.files import cache_folder, replacing
 from ...base.slices.topology import Topology
+from ...base.words import is_too_large, unknown_call
 from ..request import environment
 
 
@@ -142,7 +142,7 @@ def ask(
 def _refusal(failure: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
     """The answer if the program is too large for the slice; any other failure raises an error."""
     step, message = failure["failed"], failure["message"]
-    if step == "compile" and message.startswith("RESOURCE_EXHAUSTED"):
+    if step == "compile" and is_too_large(message):
         return {
             "refusal": message,
             "compile_seconds": failure["seconds"],
@@ -170,8 +170,8 @@ def _refusal(failure: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
         )
     if step == "parse":
         raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
-    if lacking := re.search(r"Custom emitter for (\S+) not found", message):
-        names = sorted({lacking[1], *unknown_custom_calls(custom_calls)})
+    if lacking := unknown_call(message):
+        names = sorted({lacking, *unknown_custom_calls(custom_calls)})
         raise InvalidArgumentError(
             f"the program has custom calls that libtpu does not know: {', '.join(names)}; kernels "
             "for CPUs and GPUs do not run on TPUs: write that part with other operations"

@@ -19,7 +19,7 @@ from ...arrays.mesh import Mesh
 from ...arrays.program import Program
 from ...arrays.sharding import NamedSharding
 from ...base.child import LAUNCHERS, without
-from ...base.errors import PyReactantError, RequirementError
+from ...base.errors import ExitCode, PyReactantError, RequirementError
 from ...base.facts import usable_cores
 from ..hlo.collective import Collective
 from ..preflight.preflight import preflight
@@ -183,7 +183,7 @@ def measured(
             ran = _run(argv, timeout)
         except subprocess.TimeoutExpired:
             return _failed(candidate, f"not done after {timeout:g} s")
-        if ran.returncode == RequirementError.exit_code:
+        if ran.returncode == ExitCode.MISSING:
             raise RequirementError(_last(ran.stderr).removeprefix("error: "))
         if ran.returncode != 0 or not report.exists():
             return _failed(candidate, _last(ran.stderr) or f"exit code {ran.returncode}")

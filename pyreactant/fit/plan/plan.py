@@ -9,7 +9,7 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.matmul import MATMUL, default_mesh, default_out_spec
 from ...arrays.program import Program
 from ...arrays.sharding import NamedSharding
-from ...base.errors import InvalidArgumentError, PyReactantError, argument
+from ...base.errors import ExitCode, InvalidArgumentError, PyReactantError, argument
 from ...base.slices.topology import Topology
 from ...base.slices.topology import topology as find_topology
 from ..request import find_program, no_size
@@ -26,7 +26,7 @@ Progress = Callable[[int, int, Candidate | None], None]
 class NothingFitsError(InvalidArgumentError):
     """No layout of the program fits the memory of the devices."""
 
-    exit_code = 5
+    exit_code = ExitCode.MISMATCH
 
 
 TRIED = 8

@@ -12,6 +12,7 @@ from ...arrays.text import spec_text
 from ...base.document.page import HasPage
 from ...base.document.parts import Document
 from ...base.slices.topology import Topology
+from ...base.words import is_too_large
 from .layouts import Layout, Spec
 from .page import document
 from .text import commands, text
@@ -54,7 +55,7 @@ class Candidate:
     @property
     def refused(self) -> bool:
         """Whether the compiler refused it because it does not fit."""
-        return self.trouble.startswith("RESOURCE_EXHAUSTED")
+        return is_too_large(self.trouble)
 
     @property
     def mesh(self) -> Mesh:

@@ -7,9 +7,9 @@ from ...base.lazy import attach
 if TYPE_CHECKING:
     from .install import setup as setup
     from .options import Options as Options
-    from .state import Record as Record
+    from .record import Record as Record
 
 _MODULE_OF, __getattr__, __dir__ = attach(
-    globals(), {"options": "Options", "state": "Record", "install": "setup"}
+    globals(), {"options": "Options", "record": "Record", "install": "setup"}
 )
 __all__ = [*_MODULE_OF]

@@ -75,10 +75,10 @@ def _admit_any_version(relaxed: Path) -> None:
     del required["packages"]["Reactant"]["version"]
     relaxed.parent.mkdir(parents=True, exist_ok=True)
     relaxed.write_text(json.dumps(required))
-    listed = deps.deps_files
+    all_files = deps.deps_files
 
     def deps_files() -> list[str]:
-        files = [str(relaxed) if _OURS.samefile(path) else path for path in listed()]
+        files = [str(relaxed) if _OURS.samefile(path) else path for path in all_files()]
         if str(relaxed) not in files:
             raise RuntimeError(f"juliapkg must follow {_OURS}, but does not")
         return files

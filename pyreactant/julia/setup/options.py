@@ -79,7 +79,10 @@ def check_variables(options: Options, environ: Mapping[str, str] = os.environ) -
     Raises:
         InvalidArgumentError: An option and its variable differ.
     """
-    for option, name in ((options.gpu, "REACTANT_GPU"), (options.gpu_version, _VERSION)):
+    for option, name in (
+        (options.gpu, "REACTANT_GPU"),
+        (options.gpu_version, "REACTANT_GPU_VERSION"),
+    ):
         if option is not None and environ.get(name, option) != option:
             raise InvalidArgumentError(
                 f"{name}={environ[name]} overrides the option {option}; unset {name}"
@@ -101,21 +104,6 @@ def version_spec(julia: str) -> str:
     if not at_least(julia, ".".join(OLDEST.split(".")[:count])):
         raise InvalidArgumentError(f"{argument('julia')} must be {OLDEST} or newer, got {julia}")
     return ("=" if count == 3 else "~") + julia
-
-
-def executable_named(julia: str) -> str:
-    """The path of a Julia executable.
-
-    Raises:
-        RequirementError: There is no such executable.
-    """
-    found = shutil.which(julia)
-    if found is None:
-        raise RequirementError(
-            f"{argument('julia')} must name a Julia executable or a version, got {julia!r}, "
-            "which is neither; name the file, or a version such as 1.11 for juliapkg to install"
-        )
-    return str(Path(found).absolute())
 
 
 def check_version(executable: str, version: str | None) -> str:
@@ -146,7 +134,7 @@ def project_for(options: Options, named: Place | None, default: Path) -> Path:
     if options.project is not None:
         project = options.project.absolute()
         if named is not None and named.project != project:
-            raise _overridden(f"{PROJECT}={named.project}", f"the option project={project}")
+            raise _override_error(f"{PROJECT}={named.project}", f"the option project={project}")
         return project
     if named is not None:
         return named.project
@@ -159,31 +147,37 @@ def project_for(options: Options, named: Place | None, default: Path) -> Path:
 
 
 def julia_for(options: Options, named: Place | None) -> str | None:
-    """The requested Julia: a version, an executable that can be used, or None."""
-    requested = options.julia
-    if requested is None:
-        requested = os.environ.get("PYTHON_JULIAPKG_EXE") or None
-        requested = requested if named is None else str(named.executable)
-    if requested is None:
+    """The requested Julia: a version, an executable that can be used, or None.
+
+    Raises:
+        InvalidArgumentError: The version is too old, or a variable names another Julia.
+        RequirementError: The executable does not exist, or is no Julia that can be used.
+    """
+    default = os.environ.get("PYTHON_JULIAPKG_EXE") if named is None else str(named.executable)
+    julia = default or None if options.julia is None else options.julia
+    if julia is None:
         return None
-    if is_version(requested):
-        version_spec(requested)
-        found = requested
+    if is_version(julia):
+        version_spec(julia)
     else:
         from .processes import julia_version  # here, as commands load this module at once
 
-        found = executable_named(requested)
-        check_version(found, julia_version(found))
-    if named is not None and found != str(named.executable):
-        raise _overridden(f"{EXECUTABLE}={named.executable}", f"the option julia={found}")
-    return found
+        executable = shutil.which(julia)
+        if executable is None:
+            raise RequirementError(
+                f"{argument('julia')} must name a Julia executable or a version, got {julia!r}, "
+                "which is neither; name the file, or a version such as 1.11 for juliapkg to install"
+            )
+        julia = str(Path(executable).absolute())
+        check_version(julia, julia_version(julia))
+    if named is not None and julia != str(named.executable):
+        raise _override_error(f"{EXECUTABLE}={named.executable}", f"the option julia={julia}")
+    return julia
 
 
-def _overridden(named: str, option: str) -> InvalidArgumentError:
+def _override_error(named: str, option: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{named} overrides {option}; unset {PROJECT} and {EXECUTABLE}")
 
-
-_VERSION = "REACTANT_GPU_VERSION"
 
 Event = Literal["waits", "starts", "says", "done"]
 """The setup `waits` for the holder of the lock; a stage `starts`, `says` a line of output, is

@@ -28,7 +28,7 @@ function binaries()
     )
 end
 
-function found()
+function versions()
     return Dict{String,Any}(
         "julia" => string(VERSION),
         "reactant" => version_of(REACTANT),
@@ -44,7 +44,7 @@ push!(LOAD_PATH, joinpath(ARGS[1], "start"), ARGS[1])
 if isempty(absent())
     Base.require(PYTHON_CALL)
     Base.invokelatest(Base.require(Main, :PyReactantStart).load)
-    answer(Base.invokelatest(found))
+    answer(Base.invokelatest(versions))
 else
     answer(Dict("absent" => absent()))
     exit(3)

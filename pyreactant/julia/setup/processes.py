@@ -7,23 +7,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ...base import words
 from ...base.child import started
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
 
-SCRIPT = Path(__file__).with_name("juliapkg_child.py")
-IMPORT_FOLDER = Path(__file__).resolve().parents[3]
+_JULIAPKG = Path(__file__).with_name("juliapkg_child.py")
+_IMPORT_FOLDER = Path(__file__).resolve().parents[3]
 """The folder that this package is imported from; juliapkg must find our juliapkg.json there."""
 
 _GUARD = Path(__file__).with_name("guard.py")
 _KEPT_OUT = ("jax", "jaxlib", "tensorflow")
 
 
-@dataclass(frozen=True)
-class JuliapkgState:
+def juliapkg_command(answer: Path, *task: str) -> list[str]:
+    """The command that asks juliapkg, and writes what it says into the file `answer`."""
+    return [sys.executable, "-P", str(_JULIAPKG), str(answer), str(_IMPORT_FOLDER), *task]
+
+
+class JuliapkgState(NamedTuple):
     """What juliapkg would use.
 
     Attributes:
@@ -44,15 +48,14 @@ def ask_juliapkg() -> JuliapkgState:
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "answer.json")
-        argv = [sys.executable, "-P", str(SCRIPT), str(file), str(IMPORT_FOLDER), "look"]
-        ran = subprocess.run(  # noqa: S603 - a script of this package
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        ended = subprocess.run(  # noqa: S603 - a script of this package
+            juliapkg_command(file, "look"), stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
         answer = json.loads(file.read_bytes()) if file.exists() else {}
     if "error" in answer:
         raise InvalidArgumentError(f"juliapkg refuses its settings: {answer['message']}")
     if not answer:
-        raise RequirementError(f"juliapkg must be importable, but is not:\n{ran.stderr.strip()}")
+        raise RequirementError(f"juliapkg must be importable, but is not:\n{ended.stderr.strip()}")
     if "absent" in answer:
         absent = " and no ".join(answer["absent"])
         raise RequirementError(
@@ -65,7 +68,7 @@ def ask_juliapkg() -> JuliapkgState:
 def julia_version(executable: str) -> str | None:
     """The version that a Julia reports; None if the executable does not answer as Julia does."""
     try:
-        ran = subprocess.run(  # noqa: S603 - the Julia that the user names
+        ended = subprocess.run(  # noqa: S603 - the Julia that the user names
             [executable, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -74,7 +77,7 @@ def julia_version(executable: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    match = re.match(r"julia version (\d+\.\d+\.\S+)", ran.stdout)
+    match = re.match(r"julia version (\d+\.\d+\.\S+)", ended.stdout)
     return match[1] if match else None
 
 
@@ -133,24 +136,8 @@ def run_logged(
     return child.returncode
 
 
-_NETWORK = re.compile(
-    r"could not resolve host|name or service not known|temporary failure in name resolution|"
-    r"network is unreachable|failed to connect|couldn't connect|connection (refused|timed out)|"
-    r"connection reset|RequestError|urlopen error|failed to download|could not download|"
-    r"failed to clone|timed? ?out (while|after)|SSL (error|certificate)",
-    re.IGNORECASE,
-)
-_FULL = re.compile(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", re.IGNORECASE)
-_READ_ONLY = re.compile(r"read-only file system|EROFS|permission denied|EACCES", re.IGNORECASE)
 _LINES = 15
-
-
-def _tail(log: Path, start: int) -> str:
-    """The last lines of a log, of those after byte `start`."""
-    with log.open("rb") as file:
-        file.seek(start)
-        lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(f"  {line}" for line in lines[-_LINES:])
+"""Lines of the log in an error."""
 
 
 def stage_error(
@@ -168,28 +155,31 @@ def stage_error(
     """
     with log.open("rb") as file:
         file.seek(start)
-        text = message + file.read().decode(errors="replace")
-    last = f"\nthe last lines of {log}:\n{_tail(log, start)}"
-    if "could not find Julia" in message:
+        output = file.read().decode(errors="replace")
+    text = message + output
+    last = "\n".join(
+        [f"\nthe last lines of {log}:", *(f"  {line}" for line in output.splitlines()[-_LINES:])]
+    )
+    if words.finds_no_julia(message):
         return RequirementError(
             f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
             "name one: pyreactant setup --julia EXECUTABLE, or install it on a machine with "
             "network: pyreactant setup --julia 1.11"
         )
-    if "empty intersection" in message or "no version of Julia is compatible" in message:
+    if words.fits_no_julia(message):
         return InvalidArgumentError(f"no version of Julia fits all packages: {message}")
-    if _FULL.search(text):
+    if words.is_disk_full(text):
         return RequirementError(
             f"{activity} needs disk space, but none is left; free some (several GB in {depot}), "
             f"or name a folder on another disk with JULIA_DEPOT_PATH, then run it again{last}"
         )
-    if _READ_ONLY.search(text):
+    if words.is_read_only(text):
         return RequirementError(
             f"{activity} must write to {depot}, or to the project, but cannot; set "
             "JULIA_DEPOT_PATH to a writable folder that every node sees, then run it again"
             f"{last}"
         )
-    if _NETWORK.search(text):
+    if words.is_offline(text):
         return RequirementError(
             f"{activity} needs the network, which does not answer; run it on a machine with "
             "network, such as a login node (set https_proxy if there is a proxy); or, if all "

@@ -144,19 +144,41 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
         _wait_for_listener(group, timeout)
 
 
-def listen(group: ProcessGroup) -> socket.socket:
-    """Process 0's listening socket at the coordinator's address, or on all of this machine."""
-    assert group.coordinator_address is not None
-    host, port = split_address(group.coordinator_address)
-    backlog = min(4096, group.num_processes + 128)  # and strangers
-    if is_loopback(group.coordinator_address):
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=backlog)
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
-        )
-    return socket.create_server(("", port), backlog=backlog)
+_BACKLOG = 65535
+"""Connections that wait in the kernel to be accepted; it takes its own limit if that is less."""
+
+
+def listen(address: str) -> list[socket.socket]:
+    """Process 0's listeners at a coordinator address, or on all addresses of this machine.
+
+    They are for IPv4 and IPv6 where this machine has both, and do not block.
+
+    Raises:
+        OSError: The port is in use, or the host does not resolve.
+    """
+    host, port = split_address(address)
+    infos = socket.getaddrinfo(
+        host if is_loopback(address) else None,
+        port,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
+    )
+    listeners: list[socket.socket] = []
+    unusable: OSError | None = None
+    for family, where in dict.fromkeys((info[0], info[4]) for info in infos):
+        try:
+            listeners.append(socket.create_server(where, family=family, backlog=_BACKLOG))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for listener in listeners:
+                    listener.close()
+                raise
+            unusable = error  # such as ::1 in /etc/hosts of a machine without IPv6
+    if not listeners:
+        raise unusable or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    for listener in listeners:
+        listener.setblocking(False)
+    return listeners
 
 
 def is_loopback(address: str) -> bool:

@@ -1,11 +1,12 @@
 """Messages from this process to its supervisor; no-ops if `pyreactant run` did not start it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...base.errors import PyReactantError
+from .. import progress
 
 if TYPE_CHECKING:
+    from ..events import Event
     from .link import Link
 
 connection: "Link | None" = None
@@ -21,27 +22,32 @@ The end says most, unless it is the text of an exception, which can be longer th
 """
 
 
-def tell(kind: str, **message: Any) -> None:
-    """Send a message to the supervisor."""
+def tell(event: "Event") -> None:
+    """Tell the supervisor of an event in this process."""
     if connection is not None:
-        connection.tell(kind, **message)
+        connection.tell(event)
+
+
+def tell_phase(phase: str, code: int | None = None) -> None:
+    """Tell the supervisor that this process has reached a phase; "ending" has its exit code."""
+    if connection is not None:
+        from ..events import Phase  # a command without a supervisor starts sooner
+
+        tell(Phase(phase, progress.collectives, code))
 
 
 def tell_error(error: BaseException) -> None:
     """Report the exception that ends the program."""
     if connection is None:
         return
-    tell(
-        "error",
-        exception=type(error).__name__[:200],
-        message=_text(error)[:2000],
-        traceback=_shortened(_traceback(error)),
-        causes=_causes(error),
-        code=exit_code(error),
-    )
+    from ..events import Raised
+
+    tell(Raised.of(error, traceback=_shortened(_traceback(error))))
 
 
 def _traceback(error: BaseException) -> str:
+    from ..events import text_of
+
     try:
         import traceback
     except (ImportError, OSError):  # such as a program that may not open another file
@@ -50,7 +56,7 @@ def _traceback(error: BaseException) -> str:
             code = frame.tb_frame.f_code
             lines.append(f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}')
             frame = frame.tb_next
-        return "\n".join([*lines, f"{type(error).__name__}: {_text(error)}\n"])
+        return "\n".join([*lines, f"{type(error).__name__}: {text_of(error)}\n"])
     return "".join(traceback.format_exception(error))
 
 
@@ -59,25 +65,3 @@ def _shortened(text: str) -> str:
     if left_out <= 0:
         return text
     return f"{text[:_BEGIN]}\n... {left_out} characters are left out ...\n{text[-_END:]}"
-
-
-def exit_code(error: BaseException) -> int | None:
-    """The exit code that pyreactant's own errors carry."""
-    return error.exit_code if isinstance(error, PyReactantError) else None
-
-
-def _causes(error: BaseException) -> list[str]:
-    """Types and messages of the exceptions that led to this one, the latest first."""
-    found: list[BaseException] = []
-    cause = error.__cause__ or error.__context__
-    while cause is not None and cause not in found and len(found) < 5:
-        found.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return [f"{type(e).__name__}: {_text(e)}"[:500] for e in found]
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<the exception has no text: its __str__ raises>"

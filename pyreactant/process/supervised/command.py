@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
+from ...base.errors import ExitCode
 from ...base.process import die_with_parent
 
 
@@ -36,7 +37,8 @@ def become(argv: list[str], executable: str | None = None) -> NoReturn:
         os.execvp(executable or argv[0], argv)  # noqa: S606 - an argument list, without a shell
     except OSError as error:
         sys.stderr.write(f"pyreactant: {argv[0]} cannot be started ({error.strerror})\n")
-        raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None
+        absent = isinstance(error, FileNotFoundError)
+        raise SystemExit(ExitCode.NOT_FOUND if absent else ExitCode.NOT_EXECUTABLE) from None
 
 
 def warned_by_slurm(environment: Mapping[str, str], groups: str) -> bool:

@@ -15,10 +15,25 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Any
 
+from ...base.errors import ExitCode
 from ...base.settings import STALL_TIMEOUT
 from .. import progress
+from ..events import (
+    ORDERS,
+    Cooperates,
+    Event,
+    GotSignal,
+    Idle,
+    Order,
+    Preempt,
+    Pulse,
+    Step,
+    StopAt,
+    Stopped,
+    read,
+    write,
+)
 
 _SHARE = 0.02
 """Share of one core below which a process uses no CPU; the pulse and JAX's heartbeats use less."""
@@ -92,11 +107,9 @@ class Link:
         """Close the connection to the supervisor."""
         self._socket.close()
 
-    def tell(self, kind: str, **message: Any) -> None:
-        """Send a message; if the supervisor is gone, `_listen` ends this process."""
-        if kind == "phase":
-            message["collectives"] = progress.collectives
-        line = json.dumps({"type": kind, "at": time.monotonic(), **message}) + "\n"
+    def tell(self, event: Event) -> None:
+        """Send an event; if the supervisor is gone, `_listen` ends this process."""
+        line = json.dumps({**write(event), "at": time.monotonic()}) + "\n"
         with self._send_lock:
             try:
                 self._socket.sendall(line.encode())
@@ -111,7 +124,7 @@ class Link:
             self._step = step
             stop = self._stop_at is not None and step >= self._stop_at
         if stop:
-            self.tell("stopped")
+            self.tell(Stopped())
         return stop
 
     def _take_signals(self) -> None:
@@ -119,14 +132,14 @@ class Link:
 
         def report(number: int, _: FrameType | None) -> None:
             # In a thread, since the main thread may be inside tell() and hold its lock.
-            threading.Thread(target=self.tell, args=("signal",), kwargs={"number": number}).start()
+            threading.Thread(target=self.tell, args=(GotSignal(number),)).start()
 
         for number in (signal.SIGTERM, signal.SIGUSR1):
             try:
                 signal.signal(number, report)
             except ValueError:  # not the main thread: the supervisor gets the signal as well
                 break
-        self.tell("cooperates")
+        self.tell(Cooperates())
 
     def _listen(self) -> None:
         buffer = b""
@@ -137,8 +150,8 @@ class Link:
             if (now := time.monotonic()) >= due:
                 due = now + PULSE
                 if (idle := self._progress.look(now)) is not None:
-                    self.tell("idle", seconds=idle)
-                self.tell("pulse", collectives=progress.collectives, waiting=progress.waiting > 0)
+                    self.tell(Idle(idle))
+                self.tell(Pulse(progress.collectives, progress.waiting > 0))
             if not orders.poll(max(0.0, due - now) * 1000):
                 continue
             try:
@@ -148,17 +161,18 @@ class Link:
             except OSError:
                 return  # the program closed all its file descriptors, or reused this one
             if not data:  # the supervisor is dead, so nothing else would end this process
-                os._exit(6)
+                os._exit(ExitCode.LOST)
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                self._obey(json.loads(line))
+                self._obey(read(ORDERS, json.loads(line)))
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if order["type"] == "preempt" and not self._preempted:
-            self._preempted = True
-            self._step_lock.acquire()
-            self.tell("step", step=self._step)
-        elif order["type"] == "stop_at":
-            self._stop_at = order["step"]
-            if self._step_lock.locked():
-                self._step_lock.release()
+    def _obey(self, order: Order | None) -> None:
+        match order:
+            case Preempt() if not self._preempted:
+                self._preempted = True
+                self._step_lock.acquire()
+                self.tell(Step(self._step))
+            case StopAt(step):
+                self._stop_at = step
+                if self._step_lock.locked():
+                    self._step_lock.release()

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
+from ...base.errors import code_of
 from ...base.process import die_with_parent, end_at_once
 from ...base.settings import COUNT
 from .. import supervised
@@ -63,9 +64,9 @@ def main() -> None:
         metrics.flush(wait=False)
         supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
-        _leave(130 if isinstance(error, KeyboardInterrupt) else supervised.exit_code(error) or 1)
+        _leave(code_of(error))
     # Report the exit code now: exit hooks of a runtime may wait long for other processes.
-    supervised.tell("phase", phase="ending", code=code)
+    supervised.tell_phase("ending", code)
     if end is not None:
         raise end
 
@@ -93,7 +94,7 @@ def attach() -> None:
             signal.signal(number, signal.SIG_IGN)
     plain_jax.install()
     supervised.connection = Link(line)
-    supervised.tell("phase", phase="started")
+    supervised.tell_phase("started")
 
 
 def await_certificate() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...base.errors import InvalidArgumentError
 from .. import supervised
+from ..events import Metrics, Record
 
 REDUCTIONS = ("mean", "max")
 """What `reduce` may name."""
@@ -28,12 +29,12 @@ _NAME_LIMIT = 200
 _MESSAGE_LIMIT = 30_000
 """Longest list of records in one message, in characters; process 0 takes lines of 256 KiB."""
 
-Record = tuple[int, float, str, Any, str]
-"""Step, Unix time, name, value, and reduction or ""; in messages a value is a number or a text."""
+_Logged = tuple[int, float, str, Any, str]
+"""A `Record` whose value may be an array that is not computed yet."""
 
 _KEEP = "it must be one real number, or an array of shape () that holds one"
 
-_queue: deque[Record] = deque()
+_queue: deque[_Logged] = deque()
 _sending = threading.Lock()
 _started: int | None = None
 """The process whose thread sends; a forked one starts its own."""
@@ -222,7 +223,7 @@ def _send(*, wait: bool, main: bool) -> None:
     """Send the records whose values are known, in order, up to the first that is not."""
     with _sending:  # also while telling, so that `flush` returns when all is sent
         for batch in _batches(_known(wait=wait, main=main)):
-            supervised.tell("metrics", records=batch)
+            supervised.tell(Metrics(tuple(batch)))
 
 
 def _known(*, wait: bool, main: bool) -> Iterator[Record]:

@@ -112,10 +112,10 @@ def _wrap_initialize(module: Any) -> None:
         ours = all(given.get(name) is None for name in _PROCESSES)
         several = ours and int(os.environ.get(COUNT) or 1) > 1
         if several:
-            supervised.tell("phase", phase="initializing")
+            supervised.tell_phase("initializing")
         result = original(*args, **kwargs, **more)
         if several:
-            supervised.tell("phase", phase="initialized")
+            supervised.tell_phase("initialized")
         return result
 
     module.initialize = initialize

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import (
     DeadlineError,
+    ExitCode,
     FileError,
     InvalidArgumentError,
     RemoteError,
@@ -208,14 +209,14 @@ class _Patient:
 
 def failure(record: Record, status: Status) -> RemoteError:
     """The error of a job that did not end well."""
-    code = status.exit_code if status.exit_code is not None else 1
+    code = status.exit_code if status.exit_code is not None else ExitCode.FAILED
     name = f"job {record.id} on {record.target}"
     report = record.report()
     first: Mapping[str, Any] = report.get("first_error") or {}
-    cause = status.reason.partition(":")[0]
-    by_slurm = cause in _CAUSES and cause != report.get("cause")  # it knows more than the report
-    if status.state in ("cancelled", "lost") or not report or by_slurm:
-        kind = cause if by_slurm else _KIND.get(code, status.state)
+    # Slurm and Ray may know more than the report.
+    by_place = status.cause in _CAUSES and status.cause != report.get("cause")
+    if status.state in ("cancelled", "lost") or not report or by_place:
+        kind = status.cause if by_place else _KIND.get(code, status.state)
         return RemoteError(f"{name}: {status.state}: {status.reason}", kind=kind, exit_code=code)
     raised = first.get("exception") if report["cause"] == "user" else None
     return RemoteError(
@@ -229,7 +230,13 @@ def failure(record: Record, status: Status) -> RemoteError:
     )
 
 
-_KIND = {3: "environment", 4: "rendezvous", 6: "lost", 7: "timeout", 8: "cloud"}
+_KIND: Mapping[int, str] = {
+    ExitCode.MISSING: "environment",
+    ExitCode.RENDEZVOUS: "rendezvous",
+    ExitCode.LOST: "lost",
+    ExitCode.TIMEOUT: "timeout",
+    ExitCode.CLOUD: "cloud",
+}
 _CAUSES = {*_KIND.values(), "out of memory", "preempted"}
 
 

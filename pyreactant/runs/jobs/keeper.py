@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import PyReactantError, RequirementError
+from ...base.errors import ExitCode, PyReactantError, RequirementError
 from ...base.files import cache_folder
 from ...base.settings import JOB
 from ...process.group import resolve
@@ -72,7 +72,7 @@ def main() -> None:
     """Leave the process that started this one, and keep the job until its end."""
     folder = Path(sys.argv[1])
     if os.fork():
-        os._exit(0)  # the lock's descriptor lives on in the child
+        os._exit(ExitCode.DONE)  # the lock's descriptor lives on in the child
     os.umask(0o077)
     keep(load(folder))
 
@@ -101,16 +101,17 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
     try:
         status = work()
     except KeyboardInterrupt:
-        status = Status("cancelled", "cancelled before it ran", 130)
+        status = Status("cancelled", "cancelled before it ran", ExitCode.INTERRUPTED)
     except PyReactantError as error:
         status = Status("failed", str(error), error.exit_code)
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        status = Status("failed", f"the keeper failed: {type(error).__name__}: {error}", 1)
+        why = f"the keeper failed: {type(error).__name__}: {error}"
+        status = Status("failed", why, ExitCode.FAILED)
     if record.cancelling and status.state != "done":
-        status = Status("cancelled", "cancelled by the user", 130)
+        status = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
     with contextlib.suppress(OSError):
         (record.work / "env.json").unlink(missing_ok=True)  # secrets are not needed any more
     return _write_last(record, status)
@@ -130,16 +131,17 @@ def ended(record: Record, code: int) -> Status:
     """How a job ended by its run's report and exit code."""
     report = record.report()
     if not report and not code:
-        return Status("done", "its report could not be written", 0)
+        return Status("done", "its report could not be written", ExitCode.DONE)
     if not report:
         log = record.folder / "keeper.log"
         see = f"; see {log}" if log.exists() else ""
         why = f"the run ended with exit code {code} and left no report{see}"
         return Status("failed", why, code)
-    if report["exit_code"] == 0:
-        return Status("done", "", 0)
+    if report["exit_code"] == ExitCode.DONE:
+        return Status("done", "", ExitCode.DONE)
     state = "preempted" if report["cause"] == "preempted" else "failed"
-    return Status(state, f"{report['cause']}: {report['summary']}", int(report["exit_code"]))
+    why, code = f"{report['cause']}: {report['summary']}", int(report["exit_code"])
+    return Status(state, why, code, cause=report["cause"])
 
 
 @contextlib.contextmanager
@@ -290,7 +292,7 @@ def recorded(
         _write_end(record, Status("failed", str(error), error.exit_code))
         raise
     except KeyboardInterrupt:
-        _write_end(record, Status("cancelled", "interrupted", 130))
+        _write_end(record, Status("cancelled", "interrupted", ExitCode.INTERRUPTED))
         raise
     finally:
         release(record)
@@ -345,8 +347,8 @@ def new_folder() -> Path:
 
 
 def _end_of(record: Record, code: int) -> Status:
-    if code == 130 or record.cancelling:
-        return Status("cancelled", "interrupted", 130)
+    if code == ExitCode.INTERRUPTED or record.cancelling:
+        return Status("cancelled", "interrupted", ExitCode.INTERRUPTED)
     return ended(record, code)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ...base.errors import DeadlineError, FileError
+from ...base.errors import DeadlineError, ExitCode, FileError
 from ...base.files import is_full
 from ...base.settings import JOB
 from ..supervisor import RunOptions, supervise
@@ -114,8 +114,10 @@ def kept_status(record: Record) -> Status:
         else "its keeper was killed"
     )
     if record.cancelling:
-        return record.write_status(Status("cancelled", "cancelled by the user", 130))
-    return record.write_status(Status("lost", why, 6))
+        return record.write_status(
+            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+        )
+    return record.write_status(Status("lost", why, ExitCode.LOST))
 
 
 def cancel_kept(record: Record, limit: float, why: Callable[[], str] = lambda: "") -> Status:

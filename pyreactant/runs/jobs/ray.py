@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from ...base.errors import DeadlineError, ExitCode, InvalidArgumentError, RequirementError, argument
 from .keeper import say
 from .ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from .record import Record, Status, lock_of, private_file, written
@@ -172,7 +172,8 @@ class Ray(Target):
             )
         if answer["state"] == "requested":
             return found
-        return record.write_status(Status(answer["state"], answer["reason"], answer["exit_code"]))
+        known = {name: answer[name] for name in ("state", "reason", "exit_code", "cause")}
+        return record.write_status(Status(**known))
 
     def logs(self, record: Record, process: int) -> Path:
         """As `Target.logs`."""
@@ -243,8 +244,10 @@ class Ray(Target):
 
     def _gone(self, record: Record, why: str) -> Status:
         if record.cancelling:
-            return record.write_status(Status("cancelled", f"cancelled by the user; {why}", 130))
-        return record.write_status(Status("lost", why, 6))
+            return record.write_status(
+                Status("cancelled", f"cancelled by the user; {why}", ExitCode.INTERRUPTED)
+            )
+        return record.write_status(Status("lost", why, ExitCode.LOST))
 
     def _ask(self, record: Record, do: str, limit: float, **more: Any) -> dict[str, Any]:
         address = str(record.handle()["address"])
@@ -282,6 +285,8 @@ class Ray(Target):
         """The keeper's orders, as JSON."""
         import json
 
+        from ..supervisor.cause import EXIT_CODES
+
         found = self._slice()
         asked = {
             "topology": None if found is None else _shape(found),
@@ -295,6 +300,7 @@ class Ray(Target):
             "settings": {"PYREACTANT_JOB": record.id},
             "wait": self.wait,
             "keep": self.keep,
+            "exit_codes": EXIT_CODES,
         }
         return json.dumps(asked)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import ray
 
-from ...base.errors import FileError, PyReactantError
+from ...base.errors import ExitCode, FileError, PyReactantError
 from ...base.files import unpack
 from ..supervisor import RunReport
 from ..supervisor.metrics import FILE as _METRICS
@@ -191,7 +191,7 @@ def _report_lost(run: Path, how: dict[str, Any]) -> None:
     lost = how["lost"]
     RunReport(
         cause="lost",
-        exit_code=6,
+        exit_code=ExitCode.LOST,
         summary=lost["summary"],
         first_error={"process": lost["process"], "host": lost["host"]},
         processes=[],

@@ -131,7 +131,7 @@ class Host:
             text: JSON with "arguments" of ``pyreactant`` and with "settings", the environment.
 
         Returns:
-            Its exit code.
+            Its exit code, negative for a signal.
         """
         asked: dict[str, Any] = json.loads(text)
         kept = {
@@ -156,9 +156,9 @@ class Host:
             env=settings,
             start_new_session=True,
         )
-        code_ = self._process.wait()
+        ended = self._process.wait()
         self._ended.set()
-        return code_ if code_ >= 0 else 128 - code_
+        return ended
 
     def end(self) -> None:
         """Ask the supervisor to end its program."""

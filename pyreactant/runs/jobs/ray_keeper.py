@@ -36,14 +36,20 @@ class Keeper:
     Args:
         text: JSON: "topology", "generation", "slices" or "hosts", "chips", "num_cpus", "num_gpus",
             "arguments" of each supervisor, "settings" of its environment, "wait" in seconds for the
-            resources, and "keep", the hours for which the value waits to be fetched.
+            resources, "keep", the hours for which the value waits to be fetched, and "exit_codes",
+            that of each cause.
     """
 
     def __init__(self, text: str) -> None:
         self._asked: dict[str, Any] = json.loads(text)
         self._folder = Path(tempfile.mkdtemp(prefix="pyreactant-keeper-"))
         self._remover = remove_at_end(self._folder)
-        self._state: dict[str, Any] = {"state": "requested", "reason": "", "exit_code": None}
+        self._state: dict[str, Any] = {
+            "state": "requested",
+            "reason": "",
+            "exit_code": None,
+            "cause": "",
+        }
         self._touched = time.monotonic()
         self._begun = self._cancelled = False
         self._hosts: list[Any] = []
@@ -103,11 +109,11 @@ class Keeper:
         try:
             self._keep()
         except _CancelledError:
-            self._end("cancelled", "cancelled by the user", 130)
+            self._end("cancelled", "cancelled by the user", "interrupted")
         except TimeoutError as error:
-            self._end("failed", f"timeout: {error}", 7)
+            self._end("failed", f"timeout: {error}", "timeout")
         except Exception as error:
-            self._end("failed", f"the keeper failed: {type(error).__name__}: {error}", 1)
+            self._end("failed", f"the keeper failed: {type(error).__name__}: {error}", "user")
         self._touched = time.monotonic()
         while time.monotonic() - self._touched < self._asked["keep"] * 3600:
             time.sleep(_TICK)
@@ -124,11 +130,13 @@ class Keeper:
     def _say(self, state: str, reason: str) -> None:
         self._state = {**self._state, "state": state, "reason": reason}
 
-    def _end(self, state: str, reason: str, code: int) -> None:
-        """Free everything, then note how the job ended."""
+    def _end(self, state: str, reason: str, cause: str, code: int | None = None) -> None:
+        """Free everything, then note how the job ended; without a code, with that of the cause."""
         self._free()
+        code = self._asked["exit_codes"][cause] if code is None else code
         lost = self._state.get("lost")
-        self._state = {"state": state, "reason": reason, "exit_code": code, "lost": lost}
+        end = {"state": state, "reason": reason, "exit_code": code, "cause": cause}
+        self._state = {**end, "lost": lost}
 
     def _keep(self) -> None:
         import ray
@@ -137,7 +145,9 @@ class Keeper:
         group, count = self._reserve()
         self._say("starting", "")
         self._start_hosts(group, count)
-        self._wait([host.unpack.remote(archive) for host in self._hosts])
+        wrong = self._wait([host.unpack.remote(archive) for host in self._hosts])
+        if any(wrong):
+            raise RuntimeError(next(filter(None, wrong)))
         del archive  # it may hold secrets
         (self._folder / "archive").unlink()
         runs = self._run()
@@ -342,17 +352,20 @@ class Keeper:
             report = {}
         cause = report.get("cause", "")
         if self._cancelled and cause != "done":
-            self._end("cancelled", "cancelled by the user", 130)
+            self._end("cancelled", "cancelled by the user", "interrupted")
         elif lost and cause in ("", "lost", "preempted", "interrupted"):
-            self._end("failed", f"lost: {lost['summary']}", 6)
+            self._end("failed", f"lost: {lost['summary']}", "lost")
         elif cause == "done":
-            self._end("done", "", 0)
+            self._end("done", "", "done")
         elif report:
             state = "preempted" if cause == "preempted" else "failed"
-            self._end(state, f"{cause}: {report['summary']}", int(report["exit_code"]))
+            code = int(report["exit_code"])
+            self._end(state, f"{cause}: {report['summary']}", cause, code)
         else:
             printed = (self.read("supervisor.log", 0)[-500:]).decode(errors="replace").strip()
-            self._end("failed", f"the run left no report: {printed or 'it printed nothing'}", 1)
+            self._end(
+                "failed", f"the run left no report: {printed or 'it printed nothing'}", "user"
+            )
 
     def _check_cancelled(self, deadline: float | None = None) -> None:
         if self._cancelled:
@@ -371,12 +384,7 @@ class Keeper:
             if len(ready) == len(refs):
                 break
             self._check_cancelled(deadline)
-        values = ray.get(refs)
-        texts = [value for value in values if isinstance(value, str)]
-        wrong = [text for text in texts if text.startswith(("the ", "pip "))]
-        if wrong:
-            raise RuntimeError(wrong[0])
-        return list(values)
+        return list(ray.get(refs))
 
     def _free(self) -> None:
         """End the hosts and give their resources back."""

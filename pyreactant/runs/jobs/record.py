@@ -58,12 +58,14 @@ class Status:
         reason: Why it waits, or how it ended, in one sentence; "" if there is nothing to say.
         exit_code: Exit code of the run; None before its end (cancelled: 130).
         since: Seconds since the epoch at which the state was noted.
+        cause: Cause of the end, as in reports; "" before it, or if nothing more is known.
     """
 
     state: str
     reason: str = ""
     exit_code: int | None = None
     since: float = 0.0
+    cause: str = ""
 
     @property
     def ended(self) -> bool:

@@ -17,10 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from ...base.errors import (
+    DeadlineError,
+    ExitCode,
+    InvalidArgumentError,
+    RequirementError,
+    argument,
+    code_of_signal,
+)
 from ...base.files import replacing
 from ...base.settings import JOB
 from ...process.group.coordinator import SECRET_FILE
+from ..supervisor.cause import EXIT_CODES
 from ..supervisor.slurm_job import JobId, cancel_command, check_reached, job_fields
 from .call import of_login
 from .keeper import VAGUE, ended, finish, install, running_once
@@ -42,14 +50,21 @@ _LIMIT = 120.0
 """Seconds within which a cancelled job must be gone; Slurm's KillWait is 30 s by default."""
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING")
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
+
+
+def _end(cause: str, why: str) -> Status:
+    state = "preempted" if cause == "preempted" else "failed"
+    return Status(state, f"{cause}: {why}", EXIT_CODES[cause], cause=cause)
+
+
 _LOST = {
-    "CANCELLED": Status("cancelled", "cancelled in Slurm", 130),
-    "TIMEOUT": Status("failed", "timeout: the job reached its time limit in Slurm", 7),
-    "DEADLINE": Status("failed", "timeout: the job reached its deadline in Slurm", 7),
-    "OUT_OF_MEMORY": Status("failed", "out of memory: Slurm ended the job", 6),
-    "NODE_FAIL": Status("failed", "lost: a node of the job failed", 6),
-    "BOOT_FAIL": Status("failed", "lost: a node of the job did not boot", 6),
-    "PREEMPTED": Status("preempted", "preempted: Slurm gave the nodes to another job", 6),
+    "CANCELLED": Status("cancelled", "cancelled in Slurm", ExitCode.INTERRUPTED),
+    "TIMEOUT": _end("timeout", "the job reached its time limit in Slurm"),
+    "DEADLINE": _end("timeout", "the job reached its deadline in Slurm"),
+    "OUT_OF_MEMORY": _end("out of memory", "Slurm ended the job"),
+    "NODE_FAIL": _end("lost", "a node of the job failed"),
+    "BOOT_FAIL": _end("lost", "a node of the job did not boot"),
+    "PREEMPTED": _end("preempted", "Slurm gave the nodes to another job"),
 }
 
 
@@ -180,7 +195,9 @@ class Slurm(Target):
                         f"scontrol show job {number}"
                     )
                 time.sleep(0.2)
-        return record.write_status(Status("cancelled", "cancelled by the user", 130))
+        return record.write_status(
+            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+        )
 
     def _sbatch(self, record: Record) -> list[str]:
         chosen = {
@@ -243,7 +260,7 @@ def main() -> None:
     status = finish(record, lambda: keep(record))
     # Slurm shows it, and starts what depends on a success (--dependency=afterok) only after a 0.
     code = status.exit_code if status.ended else record.report().get("exit_code")
-    sys.exit(1 if code is None else code)
+    sys.exit(ExitCode.FAILED if code is None else code)
 
 
 def keep(record: Record) -> Status:
@@ -275,7 +292,7 @@ def keep(record: Record) -> Status:
     if record.report().get("cause") in ("preempted", "interrupted"):
         # Slurm knows who sent a signal, but says it when this process has ended: to `status`.
         return Status("running", "its processes have ended")
-    return ended(record, code if code >= 0 else 128 - code)
+    return ended(record, code if code >= 0 else code_of_signal(-code))
 
 
 def _after(record: Record, state: str) -> Status:
@@ -288,10 +305,12 @@ def _after(record: Record, state: str) -> Status:
     if (found := record.status()).ended:
         return found
     if record.cancelling:
-        return record.write_status(Status("cancelled", "cancelled by the user", 130))
+        return record.write_status(
+            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+        )
     report = record.report()
     if not report and state == "COMPLETED" and record.origin != "submit":
-        return record.write_status(Status("done", "", 0))  # its runs have a report each
+        return record.write_status(Status("done", "", ExitCode.DONE))  # its runs have a report each
     vague = bool(report) and report["cause"] in VAGUE
     if report and not (vague and (state in _LOST or _killed_by(record))):
         return record.write_status(ended(record, int(report["exit_code"])))
@@ -299,13 +318,13 @@ def _after(record: Record, state: str) -> Status:
         return record.write_status(_LOST[state])
     if killer := _killed_by(record):
         why = f"lost: the batch script was killed by {killer}"
-        return record.write_status(Status("lost", why, 6))
+        return record.write_status(Status("lost", why, ExitCode.LOST, cause="lost"))
     if _number(record) is None:
         why = "the submitting process ended before Slurm had the job"
     else:
         log = record.folder / "keeper.log"
         why = f"the batch script left no report (Slurm: {state or 'forgotten'}); see {log}"
-    return record.write_status(Status("lost", why, 6))
+    return record.write_status(Status("lost", why, ExitCode.LOST))
 
 
 def _name(record: Record) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
+from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument, code_of
 from . import values
 from .call import Call, What, check_not_importing, chosen, is_remote, resolve
 from .job import Job
@@ -273,7 +273,7 @@ def start(
         record.ask_to_cancel()  # whoever keeps it by now looks at this
         raise
     except Exception as error:
-        exit_code = getattr(error, "exit_code", 1)
+        exit_code = code_of(error)
         record.write_status(Status("failed", f"not started: {error}", exit_code))
         raise
     finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...base.errors import InvalidArgumentError
+from ...base.errors import ExitCode, InvalidArgumentError
 from ...base.settings import INDEX
 from . import call as _call
 from .call import find_julia, is_remote
@@ -44,7 +44,7 @@ def main() -> None:
     if os.getpid() != process:  # a fork that the function made, and that returned from it
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(ExitCode.DONE)
     encoder = Encoder("the value of the function", gathered)
     tree = encoder.encode(value)  # on every process, because gathering is collective
     if int(os.environ.get(INDEX) or 0) == 0:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,21 @@ def startup_script(request: Request) -> str:
     return f"{first}\n{settings}\n{rest}"
 
 
+class Stage(IntEnum):
+    """What this process knows of the resource that it must delete."""
+
+    UNASKED = 0
+    """Nothing was requested, or the name is another's: there is nothing to delete."""
+    ASKED = 1
+    """Whether the request arrived is not known."""
+    REFUSED = 2
+    ACCEPTED = 3
+    """By the API; the resource need not be visible yet."""
+    FAILED = 4
+    """Accepted, but not created."""
+    SEEN = 5
+
+
 @dataclass(slots=True)
 class Lease:
     """One queued resource that this process must delete.
@@ -87,12 +103,10 @@ class Lease:
     deletion: float = 900.0
     heartbeat: float = 120.0
     bare: float = 600.0
-    _asked: float | None = field(default=None, init=False)
-    _seen: bool = field(default=False, init=False)
+    _stage: Stage = field(default=Stage.UNASKED, init=False)
+    _asked: float = field(default=0.0, init=False)
     _heart: Heartbeat | None = field(default=None, init=False)
-    _refused: bool = field(default=False, init=False)
     _operation: Any = field(default=None, init=False)
-    _answered: bool = field(default=False, init=False)
     _created: datetime | None = field(default=None, init=False)
 
     def create(self) -> None:
@@ -110,7 +124,7 @@ class Lease:
         self.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
         asked = time.time()
         self.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
-        self._asked = asked
+        self._asked, self._stage = asked, Stage.ASKED
         try:
             with _after_the_request():
                 self._operation = self.client.create(
@@ -120,16 +134,17 @@ class Lease:
                     kept=self.kept or self.to_keep,
                 )
         except NotOursError:
-            self._refused = True
+            self._stage = Stage.REFUSED
             found = self.client.get(request.path)
             if found is not None and (taken or found.run is not None):
-                self._asked = None  # another's resource: there is nothing to delete
+                self._stage = Stage.UNASKED  # another's resource: there is nothing to delete
                 self.journal.forget(self.run)
             raise
         except CloudError as error:
-            self._refused = not error.later
+            if not error.later:
+                self._stage = Stage.REFUSED
             raise
-        self._answered = True
+        self._stage = Stage.ACCEPTED
 
     def wait(self, timeout: float) -> list[Worker]:
         """Wait until the resource is ACTIVE and the API lists all of its VMs.
@@ -217,18 +232,18 @@ class Lease:
         if found is None:
             failed = self.client.operation_error(self._operation)
             if failed is not None:
-                self._refused = True
+                self._stage = max(self._stage, Stage.FAILED)
                 raise CloudError(f"Cloud TPU did not create {name}: {failed}")
-            if self._seen:
+            if self._stage is Stage.SEEN:
                 raise CloudError(f"{name} was deleted by somebody else")
             return None
         if found.run != self.run and not self._is_ours(found):
             raise CloudError(f"{name} was deleted, and another resource has its name now")
-        if not self._seen and self._asked is not None and found.created is not None:
+        if self._stage is not Stage.SEEN and found.created is not None:
             wrong = clock_error(found.created.timestamp(), self._asked, time.time())
             if wrong:
                 self.tell(wrong)
-        self._seen, self._created = True, self._created or found.created
+        self._stage, self._created = Stage.SEEN, self._created or found.created
         if found.state in PREEMPTED:
             cause = "by Cloud TPU (preempted)" if found.by_service else "by a user"
             raise PreemptedError(f"{name} is {found.state} {cause}; its VMs are gone")
@@ -244,7 +259,7 @@ class Lease:
 
         The API answered the request for this name, and the resource is the one seen first.
         """
-        if found.run is not None or not self._answered:
+        if found.run is not None or self._stage < Stage.ACCEPTED:
             return False
         self._created = self._created or found.created
         return found.created in (None, self._created)
@@ -259,9 +274,8 @@ class Lease:
         """
         if self._heart is not None:
             self._heart.stop()
-        if self._asked is None:
-            return
-        if self.kept and self._seen:
+        seen = self._stage is Stage.SEEN
+        if self._stage is Stage.UNASKED or (self.kept and seen):
             return
         outcome = delete_and_wait(
             self.client,
@@ -269,12 +283,12 @@ class Lease:
             self.run,
             journal=self.journal,
             tell=self.tell,
-            unseen=0.0 if self._seen else self.unseen,
+            unseen=0.0 if seen else self.unseen,
             timeout=self.deletion,
             pause=self.pause,
             is_ours=self._is_ours,
         )
-        if outcome != "gone" or self._seen or self._refused:
+        if outcome != "gone" or seen or self._stage in (Stage.REFUSED, Stage.FAILED):
             self.journal.forget(self.run)
             return
         trouble = (

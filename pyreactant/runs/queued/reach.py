@@ -210,6 +210,10 @@ _DONE = "pyreactant-worker-done"
 """Start of the last line of worker.sh; without that line the command did not run to its end."""
 
 
+_SSH_FAILED = 255
+"""ssh's own exit code, if it did not run the command or lost the connection."""
+
+
 @dataclass(slots=True)
 class Session:
     """A command on one worker.
@@ -245,7 +249,7 @@ class Session:
             return None
         if self.reported is not None:
             return f"ended with exit code {self.reported}: {self.tail()}"
-        if self.code == 255:  # ssh itself failed
+        if self.code == _SSH_FAILED:
             return f"cannot be reached, or the connection broke: {self.tail()}"
         if self.code == 0:
             return f"ran nothing: ssh succeeded, but the command reported no status: {self.tail()}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ...base.errors import InvalidArgumentError, PyReactantError, argument
+from ...base.errors import ExitCode, InvalidArgumentError, PyReactantError, argument
 from ...base.slices.topology import Topology, topology
 
 PROVISIONING = ("on-demand", "spot", "reserved")
@@ -357,7 +357,7 @@ class CloudError(PyReactantError, RuntimeError):
         later: Whether the same request may succeed later.
     """
 
-    exit_code: int = 8
+    exit_code: int = ExitCode.CLOUD
 
     def __init__(self, message: str, *, later: bool = False) -> None:
         super().__init__(message)
@@ -371,4 +371,4 @@ class NotOursError(CloudError):
 class PreemptedError(CloudError):
     """The service took the nodes away; the same request may succeed again."""
 
-    exit_code: int = 6
+    exit_code: int = ExitCode.LOST

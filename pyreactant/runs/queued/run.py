@@ -9,11 +9,11 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import FileError, MismatchError, PyReactantError
+from ...base.errors import ExitCode, FileError, PyReactantError, code_of_signal
 from ...base.files import state_folder, writing
 from ..supervisor import RunReport
 from ..supervisor.report import utc
@@ -176,7 +176,7 @@ def _before(error: BaseException, report: RunReport | None) -> str:
 
 
 def _code(error: PyReactantError | Interrupted) -> int:
-    return 128 + error.number if isinstance(error, Interrupted) else error.exit_code
+    return code_of_signal(error.number) if isinstance(error, Interrupted) else error.exit_code
 
 
 def _cause(error: PyReactantError | Interrupted) -> str:
@@ -186,7 +186,15 @@ def _cause(error: PyReactantError | Interrupted) -> str:
         return "preempted"
     if isinstance(error, CloudError):
         return "cloud"
-    return {1: "user", 4: "rendezvous", 6: "lost", 7: "timeout"}.get(_code(error), "cloud")
+    return _CAUSES.get(error.exit_code, "cloud")
+
+
+_CAUSES: Mapping[int, str] = {
+    ExitCode.FAILED: "user",
+    ExitCode.RENDEZVOUS: "rendezvous",
+    ExitCode.LOST: "lost",
+    ExitCode.TIMEOUT: "timeout",
+}
 
 
 def _checked(
@@ -211,7 +219,7 @@ def _checked(
         )
     if not code:
         return dataclasses.replace(report, summary=verdict)
-    cause = "mismatch" if code == MismatchError.exit_code else "user"
+    cause = "mismatch" if code == ExitCode.MISMATCH else "user"
     return dataclasses.replace(report, cause=cause, exit_code=code, summary=verdict)
 
 

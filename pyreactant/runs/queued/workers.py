@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ...base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
+from ...base.errors import DeadlineError, ExitCode, FileError, InvalidArgumentError, PyReactantError
 from ...base.files import is_full, unpack
 from ...process.group.group import join_address
 from ..supervisor import RunReport
@@ -119,7 +119,7 @@ def _extract(file: Path, folder: Path) -> None:
 class WorkerError(PyReactantError, RuntimeError):
     """A step failed on a worker, or the worker cannot be reached."""
 
-    exit_code: int = 6
+    exit_code: int = ExitCode.LOST
 
     def __init__(self, step: str, session: Session, process: int) -> None:
         super().__init__(f"{session.worker} ({step}) {session.failure()}")

@@ -10,11 +10,22 @@ from typing import Any
 
 from ...base.child import MemoryKills
 from ...base.errors import no_room
+from ...process.events import (
+    End,
+    Ended,
+    Go,
+    Killed,
+    Order,
+    Preempt,
+    Raised,
+    SendSignal,
+    SendStacks,
+    StopAt,
+)
 from .leftovers import Leftovers
 from .output import Log, Merged, Part, Prefixed, terminals
 from .process import ChildProcess, Emit
 from .program import find_program, program_environment
-from .state import error_event
 
 _STACKS_WAIT, _STACKS_LATE, _STACKS_PAUSE = 0.15, 0.8, 0.01
 """Seconds in which programs write their stacks, on a busy machine too, and between two looks."""
@@ -24,9 +35,6 @@ _TICK = 0.1
 class Agent:
     """The programs on this machine: takes orders from the head, and sends it events.
 
-    Orders are dicts with "type": "go" (start), "signal", "preempt", "stop_at", "stacks",
-    "end".
-
     Args:
         indices: Indices of the processes to start on this machine.
         program: As in `RunOptions`.
@@ -35,7 +43,7 @@ class Agent:
         shown: Whether output goes to the terminal.
         only: The one process whose output is shown; None for all.
         stall_timeout, start_timeout: As in `RunOptions`.
-        certificates: JAX's variables of each process that has a certificate; "go" says whether the
+        certificates: JAX's variables of each process that has a certificate; `Go` says whether the
             run uses them.
     """
 
@@ -65,21 +73,21 @@ class Agent:
         self._merged: list[Merged] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def order(self, message: Mapping[str, Any]) -> None:
+    def order(self, order: Order) -> None:
         """Carry out an order from the head."""
-        kind = message["type"]
-        if kind == "go":
-            self._go(message)
-        elif kind == "signal":
-            for child in self._children:
-                child.forward(int(message["number"]))
-        elif kind in ("preempt", "stop_at"):
-            for child in self._children:
-                child.order(message)
-        elif kind == "stacks":
-            self._start_task(self._send_stacks())
-        elif kind == "end":
-            self._start_task(self.end(stacks=bool(message.get("stacks"))))
+        match order:
+            case Go():
+                self._go(order)
+            case SendSignal(number):
+                for child in self._children:
+                    child.forward(number)
+            case Preempt() | StopAt():
+                for child in self._children:
+                    child.order(order)
+            case SendStacks():
+                self._start_task(self._send_stacks())
+            case End(stacks):
+                self._start_task(self.end(stacks=stacks))
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -112,10 +120,10 @@ class Agent:
             child.signal(signal.SIGKILL)
         await _all_exited(children, 5)
         for process, killed in self._leftovers.kill(self._indices[0]).items():
-            self._emit({"type": "killed", "process": process, "age": 0.0, "killed": killed})
+            self._emit(Killed(tuple(killed), process=process))
         self._close()
         for index in self._indices:
-            self._emit({"type": "ended", "process": index})
+            self._emit(Ended(process=index))
 
     async def watch(self) -> None:
         """Check the programs' pulses until cancelled."""
@@ -130,12 +138,12 @@ class Agent:
             for child in self._children:
                 child.watch(suspended)
 
-    def _go(self, message: Mapping[str, Any]) -> None:
-        folder = Path(message["folder"])
+    def _go(self, go: Go) -> None:
+        folder = Path(go.folder)
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
         # Several agents of a run may share a machine; each cleans up after its own programs.
-        token = f"{message['run']}/{self._indices[0]}"
+        token = f"{go.run}/{self._indices[0]}"
         self._leftovers.begin(token)
         count, later = len(self._indices), asyncio.get_running_loop().call_later
         self._merged = [Merged(terminal, count, later) for terminal in terminals()]
@@ -143,17 +151,17 @@ class Agent:
             environment = program_environment(
                 self._program,
                 settings,
-                message,
+                go,
                 index=index,
                 token=token,
                 stall_timeout=self._stall_timeout,
             )
-            if message.get("mtls"):
+            if go.mtls:
                 environment |= self._certificates.get(index, {})
             try:
                 self._children.append(self._start(index, environment, folder))
             except (OSError, RuntimeError) as error:  # no more processes, threads or memory
-                self._emit(error_event(index, no_room(error)))
+                self._emit(Raised.of(no_room(error), index))
 
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
         shown = None

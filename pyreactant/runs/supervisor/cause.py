@@ -10,28 +10,27 @@ import signal
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ...base.errors import PortTakenError, cause_of, is_connection
+from ...base.errors import ExitCode
+from ...base.words import cause_of, is_connection
+from ...process.events import Kind, Raised
 from .state import PHASES, ProcessState, exit_text, names
 
 EXIT_CODES = {
-    "user": 1,
-    "environment": 3,
-    "rendezvous": 4,
-    "lost": 6,
-    "out of memory": 6,
-    "preempted": 6,
-    "timeout": 7,
-    "interrupted": 130,
+    "done": ExitCode.DONE,
+    "user": ExitCode.FAILED,
+    "environment": ExitCode.MISSING,
+    "rendezvous": ExitCode.RENDEZVOUS,
+    "lost": ExitCode.LOST,
+    "out of memory": ExitCode.LOST,
+    "preempted": ExitCode.LOST,
+    "timeout": ExitCode.TIMEOUT,
+    "interrupted": ExitCode.INTERRUPTED,
 }
 """The cause classes, with the exit code of each."""
 
 _CRASH = 0.5
 """Seconds between a crash and the first broken connection that it can explain."""
-
-PORT_TAKEN = PortTakenError.__name__
-"""The error of a process 0 whose runtime cannot listen on the port that the head chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +76,28 @@ def crashed(states: Mapping[int, ProcessState], found: Collection[Failure]) -> F
 
 def _lost_connection(state: ProcessState) -> bool:
     """Whether it ended because a connection broke, by whichever kind of error."""
-    return state.error is not None and any(map(is_connection, _chain(state.error)))
+    error = state.error
+    return error is not None and (error.peer_lost or any(map(is_connection, _chain(error))))
 
 
-def _chain(error: Mapping[str, Any]) -> list[str]:
+def _chain(error: Raised) -> list[str]:
     """An exception and those that led to it, as texts."""
-    return [f"{error['exception']}: {error['message']}", *map(str, error.get("causes", ()))]
+    return [f"{error.exception}: {error.message}", *error.causes]
 
 
 def failure(
-    cause: str, summary: str, state: ProcessState | None, at: float, **more: Any
+    cause: str,
+    summary: str,
+    state: ProcessState | None,
+    at: float,
+    *,
+    consequence: bool = False,
+    exit_code: int | None = None,
 ) -> Failure:
-    """A failure with the exit code of its cause."""
+    """A failure, with the exit code of its cause unless it has its own."""
     index = None if state is None else state.index
-    return Failure(cause, summary, index, at, **{"exit_code": EXIT_CODES[cause], **more})
+    code = EXIT_CODES[cause] if exit_code is None else exit_code
+    return Failure(cause, summary, index, at, code, consequence)
 
 
 _BEGUN = set(PHASES[PHASES.index("started") : PHASES.index("exited")])
@@ -129,26 +136,32 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
         yield failure("user", f"{name} ends with exit code {code}", state, times["ending"])
 
 
-def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
-    kind, at = str(error["exception"]), state.times["error"]
-    first, *_ = str(error["message"]).splitlines() or [""]
-    summary = f"{state.name()} raised {kind}" + (f": {first[:300]}" if first else "")
-    causes = {cause_of(text) for text in _chain(error)}
-    if "out of memory" in causes:
-        return failure("out of memory", summary, state, at)
-    if kind == PORT_TAKEN:
-        return failure("rendezvous", summary, state, at)
-    if kind == "RendezvousError":
-        return failure("rendezvous", summary, state, at, consequence=True)
-    if kind == "DeadlineError":
-        return failure("timeout", summary, state, at, consequence=True)
-    if "lost" in causes:
-        return failure("lost", summary, state, at, consequence=True)
-    if kind == "RequirementError":
-        return failure("environment", summary, state, at)
-    if kind == "KeyboardInterrupt":
-        return failure("interrupted", summary, state, at)
-    return failure("user", summary, state, at, exit_code=int(error.get("code") or 1))
+def _from_error(state: ProcessState, error: Raised) -> Failure:
+    first, *_ = error.message.splitlines() or [""]
+    summary = f"{state.name()} raised {error.exception}" + (f": {first[:300]}" if first else "")
+    words = {cause_of(text) for text in _chain(error)}
+    consequence, code = False, None
+    match error.kind:
+        case _ if "out of memory" in words:
+            cause = "out of memory"
+        case Kind.PORT_TAKEN:
+            cause = "rendezvous"
+        case Kind.RENDEZVOUS:
+            cause, consequence = "rendezvous", True
+        case Kind.DEADLINE | Kind.PEER_LOST:
+            cause, consequence = "timeout", True
+        case _ if "lost" in words:
+            cause, consequence = "lost", True
+        case Kind.REQUIREMENT:
+            cause = "environment"
+        case Kind.INTERRUPT:
+            cause = "interrupted"
+        case _:
+            cause = "user"
+            code = error.code if error.code and 0 < error.code < 256 else None
+    return failure(
+        cause, summary, state, state.times["error"], consequence=consequence, exit_code=code
+    )
 
 
 def _from_exit(state: ProcessState, code: int) -> Failure:

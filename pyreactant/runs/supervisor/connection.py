@@ -11,14 +11,30 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...base.errors import PyReactantError, RendezvousError
-from ...base.lines import LINE_LIMIT, LineCodec, LineError, Message, RefusedError, encode
+from ...base.lines import LINE_LIMIT, LineCodec, LineError, RefusedError, encode
+from ...base.lines import Message as JsonMessage
+from ...process.events import (
+    FROM_HEAD,
+    Admitted,
+    Alive,
+    Event,
+    Join,
+    Order,
+    Refused,
+    Report,
+    read,
+    write,
+)
 from ...process.group.coordinator import SAME_SECRET
 from ...process.group.group import split_address
 
 _CHUNK = 1 << 16
+
+
+FromHead = Order | Admitted | Refused | Alive | Report
+"""What the head sends."""
 
 
 class Member:
@@ -69,13 +85,13 @@ class Member:
         asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
         self._write(codec.greeting())
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: FromHead) -> None:
         """Send an order; a broken connection is detected by the reader.
 
         Raises:
             LineError: The message is longer than the limit.
         """
-        self.send_text(encode(message))
+        self.send_text(encode(write(message)))
 
     def send_text(self, text: bytes) -> None:
         """The same with the order's text, which many connections may share."""
@@ -173,27 +189,24 @@ may drop a connection that this end takes for established."""
 
 
 def hello(
-    index: int, count: int, facts: Mapping[str, str], error: PyReactantError | None = None
-) -> dict[str, Any]:
+    index: int,
+    count: int,
+    facts: Mapping[str, str],
+    *,
+    mtls: Mapping[str, str] | None = None,
+    error: PyReactantError | None = None,
+) -> Join:
     """The first message of a process.
 
     Args:
         index: Process index.
         count: Number of processes of the run, as this process knows it.
         facts: Versions and settings, to compare with those of the others.
+        mtls: Its public key, or why it has none.
         error: Why this process cannot start its program.
     """
-    message: dict[str, Any] = {
-        "type": "join",
-        "process": index,
-        "num_processes": count,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "facts": facts,
-    }
-    if error is not None:
-        message["cannot_start"] = {"message": str(error), "code": error.exit_code}
-    return message
+    why, code = ("", 0) if error is None else (str(error), error.exit_code)
+    return Join(index, count, socket.gethostname(), os.getpid(), facts, mtls or {}, why, code)
 
 
 class CannotStartError(PyReactantError):
@@ -218,21 +231,26 @@ class Uplink:
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, codec: LineCodec
     ) -> None:
-        self.welcome: Message = {}
+        self.welcome = Admitted()
         self._reader, self._writer, self._codec = reader, writer, codec
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Event | Join | Alive) -> None:
         """Send a message to process 0; a broken connection is detected by `receive`."""
         if not self._writer.is_closing():  # asyncio would print that it cannot send
             with contextlib.suppress(OSError, RuntimeError):
-                self._writer.write(self._codec.pack(dict(message)))
+                self._writer.write(self._codec.pack(write(message)))
 
-    async def receive(self, timeout: float) -> Message:
-        """The next order.
+    async def receive(self, timeout: float) -> FromHead:
+        """The next message that this version knows.
 
         Raises:
             RendezvousError: Process 0 is gone, or silent for `timeout` seconds.
         """
+        while (message := read(FROM_HEAD, await self._receive(timeout))) is None:
+            pass
+        return message
+
+    async def _receive(self, timeout: float) -> JsonMessage:
         try:
             async with asyncio.timeout(timeout):
                 line = await self._reader.readline()
@@ -261,7 +279,7 @@ class Uplink:
 async def join(
     address: str,
     secret: bytes,
-    hello: Mapping[str, Any],
+    hello: Join,
     *,
     timeout: float,
     progress: Callable[[str], None],
@@ -271,7 +289,7 @@ async def join(
     Args:
         address: Address of process 0, HOST:PORT.
         secret: The run's secret.
-        hello: The first message: index, count, host, pid and facts.
+        hello: The first message.
         timeout: Seconds to try for.
         progress: Called after each failed attempt with the reason.
 
@@ -294,7 +312,7 @@ async def join(
             why = str(error)
         if time.monotonic() > deadline:
             raise RendezvousError(
-                f"process {hello['process']} could not reach process 0 at {address} within "
+                f"process {hello.process} could not reach process 0 at {address} within "
                 f"{timeout:g} s: {why}; check that process 0 runs on that host and that no "
                 "firewall blocks the port"
             )
@@ -306,7 +324,7 @@ class _GreetingError(RendezvousError):
     """The listener is not the roll-call of this version of pyreactant."""
 
 
-async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout: float) -> Uplink:
+async def _enter(address: str, secret: bytes, hello: Join, timeout: float) -> Uplink:
     """Try once to connect and join."""
     host, port = split_address(address)
     codec = LineCodec(secret, CONVERSATION, server=False)
@@ -325,11 +343,13 @@ async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout:
             answer = await uplink.receive(timeout)
         except _GoneError:
             raise _GoneError("process 0 ended the handshake, which took too long") from None
-        if answer["type"] == "refused" and answer["exit_code"] is not None:
-            raise CannotStartError(answer["why"], int(answer["exit_code"]))
-        if answer["type"] == "refused":
-            raise RendezvousError(f"process 0 refused this process: {answer['why']}")
-        uplink.welcome = answer
+        match answer:
+            case Admitted():
+                uplink.welcome = answer
+            case Refused(why, None):
+                raise RendezvousError(f"process 0 refused this process: {why}")
+            case Refused(why, int(code)):
+                raise CannotStartError(why, code)
     except BaseException:
         uplink.close()
         raise

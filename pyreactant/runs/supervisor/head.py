@@ -3,20 +3,36 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .cause import PORT_TAKEN, Failure, Judge, differences, failure
-from .metrics import Metrics, TensorBoard
+from ...base.errors import ExitCode
+from ...process.events import (
+    End,
+    Ended,
+    Event,
+    Go,
+    GotSignal,
+    Idle,
+    Join,
+    Kind,
+    LogFailed,
+    Lost,
+    Metrics,
+    Order,
+)
+from .cause import Failure, Judge, differences, failure
+from .metrics import Metrics as MetricsFile
+from .metrics import TensorBoard
 from .options import RunOptions
 from .report import RunReport, first_error, process_row, say, utc
 from .state import ProcessState, names
 from .unstarted import PATIENCE
 from .watch import Clock, Stalls, Stop, Waits
 
-Send = Callable[[Mapping[str, Any]], None]
+Send = Callable[[Order], None]
 
 _SETTLE = 0.25
 """Seconds to wait after a failure, since its cause may be reported after its consequence."""
@@ -82,7 +98,7 @@ class Head:
         self._announced: set[str] = set()
         self._said_log_error = False
         sinks = [TensorBoard(folder)] if options.tensorboard else []
-        self._metrics = Metrics(folder, len(self.states), sinks)
+        self._metrics = MetricsFile(folder, len(self.states), sinks)
         self._stalls = Stalls(
             folder,
             options.stall_timeout,
@@ -91,10 +107,9 @@ class Head:
             say=say,
         )
 
-    def admit(self, hello: Mapping[str, Any]) -> str | None:
+    def admit(self, hello: Join) -> str | None:
         """Admit a process to the roll-call; or return why it cannot be in this run."""
-        index, count = int(hello["process"]), int(hello["num_processes"])
-        host, facts = str(hello["host"]), {str(k): str(v) for k, v in hello["facts"].items()}
+        index, count, host = hello.process, hello.num_processes, hello.host
         why = None
         if count != len(self.states):
             why = (
@@ -107,54 +122,55 @@ class Head:
             other = self.states[index]
             why = (
                 f"two processes have index {index}: one on {other.host} (pid {other.pid}) and one "
-                f"on {host} (pid {hello['pid']}); give each process its own index"
+                f"on {host} (pid {hello.pid}); give each process its own index"
             )
         now = time.monotonic()
-        if why is None and (error := hello.get("cannot_start")) is not None:
+        if why is None and hello.cannot_start:
             state = self.states[index]
             state.host = host
-            why = f"{state.name()} cannot start: {error['message']}"
-            broken = failure("user", why, state, now, exit_code=int(error["code"]))
+            why = f"{state.name()} cannot start: {hello.cannot_start}"
+            broken = failure("user", why, state, now, exit_code=hello.exit_code)
             self._unstarted = self._unstarted or broken
             self._absent.discard(index)
         elif why is not None:
             self._rejected = self._rejected or failure("rendezvous", why, None, now)
         else:
             state = self.states[index]
-            state.host, state.facts, state.pid = host, facts, int(hello["pid"])
+            state.host, state.facts, state.pid = host, hello.facts, hello.pid
             state.enter("joined", now)
             self._judge.note(index)
             self._absent.discard(index)
         self._changed.set()
         return why
 
-    def apply(self, event: Mapping[str, Any]) -> None:
-        """Apply an event from any machine; malformed events are ignored."""
-        kind = event["type"]
-        try:
-            if kind == "ended":
-                self._ended.add(int(event["process"]))
-            elif kind == "signal":
-                self._stop.request(int(event["number"]), event.get("process"), time.monotonic())
-            elif kind == "idle":
-                idle = float(event["seconds"])
-                self._stalls.take(int(event["process"]), idle, time.monotonic())
-            elif kind == "metrics":
-                self._metrics.take(int(event["process"]), event["records"])
-            else:
-                state = self.states[int(event["process"])]
-                state.apply(event, time.monotonic())
-                self._judge.note(state.index)
-                if kind == "log_failed" and not self._said_log_error:
+    def apply(self, event: Event) -> None:
+        """Apply an event from any machine, unless the run does not have its process."""
+        now, process = time.monotonic(), event.process
+        if isinstance(event, GotSignal):
+            self._stop.request(event.number, process, now)
+        elif process is not None and 0 <= process < len(self.states):
+            self._apply(event, process, now)
+        self._changed.set()
+
+    def _apply(self, event: Event, process: int, now: float) -> None:
+        match event:
+            case Ended():
+                self._ended.add(process)
+            case Idle(seconds):
+                self._stalls.take(process, seconds, now)
+            case Metrics(records):
+                self._metrics.take(process, records)
+            case _:
+                state = self.states[process]
+                state.apply(event, now)
+                self._judge.note(process)
+                if isinstance(event, LogFailed) and not self._said_log_error:
                     self._said_log_error = True
                     say(f"the log of {state.name()} is not complete: {state.log_error}")
-        except (LookupError, TypeError, ValueError, ArithmeticError):
-            return  # another version's message, or a program that wrote to its supervisor's line
-        self._changed.set()
 
     def lose(self, process: int, why: str) -> None:
         """Note that the supervisor of a process is gone."""
-        self.apply({"type": "lost", "process": process, "why": why})
+        self.apply(Lost(why, process=process))
 
     async def run(self) -> RunReport:
         """Run from the roll-call to the report, which the caller writes."""
@@ -236,14 +252,7 @@ class Head:
         total = self._restart + restarts
         self._address = self._coordinator()
         self._broadcast(
-            {
-                "type": "go",
-                "run": f"{self._run}-{total}",
-                "folder": str(self._folder),
-                "num_processes": len(self.states),
-                "coordinator": self._address,
-                "restarts": total,
-            }
+            Go(f"{self._run}-{total}", str(self._folder), len(self.states), self._address, total)
         )
         found_at: float | None = None
         while True:
@@ -289,7 +298,7 @@ class Head:
 
         A machine that cannot be reached ends its programs by itself.
         """
-        self._broadcast({"type": "end", "stacks": stacks})
+        self._broadcast(End(stacks))
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             if all(s.lost is not None or s.index in self._ended for s in self.states):
@@ -299,8 +308,9 @@ class Head:
 
     def _port_was_taken(self, broken: Failure) -> bool:
         """Whether process 0 could not use the port that this head had found free."""
-        error = self.states[0].error or {}
-        return broken.process == 0 and error.get("exception") == PORT_TAKEN and not self._late()
+        error = self.states[0].error
+        taken = error is not None and error.kind is Kind.PORT_TAKEN
+        return taken and broken.process == 0 and not self._late()
 
     def _without_ports(self, broken: Failure) -> Failure:
         summary = (
@@ -334,7 +344,7 @@ class Head:
             state.log = str(self._folder / f"process-{state.index}.log")
         return RunReport(
             cause="done" if broken is None else broken.cause,
-            exit_code=0 if broken is None else broken.exit_code,
+            exit_code=ExitCode.DONE if broken is None else broken.exit_code,
             summary="all processes ended well" if broken is None else broken.summary,
             first_error=None if broken is None else first_error(broken, self.states, now),
             processes=[process_row(s, self._began) for s in self.states],

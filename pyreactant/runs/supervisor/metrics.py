@@ -6,12 +6,13 @@ TensorBoard's own library writes them as its event files, too, if that is asked 
 import contextlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from ...base.errors import FileError, RequirementError
+from ...process.events import Record
 
 FILE = "metrics.jsonl"
 """The file in the run's folder."""
@@ -131,15 +132,12 @@ class Metrics:
         # Several of one name and step if it is logged again before all processes have logged it.
         self._waiting: dict[tuple[int, str], list[_Reduction]] = {}
 
-    def take(self, process: int, records: Sequence[Any]) -> None:
-        """Take the records of one process (`process.supervised.metrics.Record`).
-
-        Raises:
-            TypeError, ValueError, LookupError: They are malformed.
-        """
+    def take(self, process: int, records: Iterable[Record]) -> None:
+        """Take the records of one process."""
         done = []
         for step, at, name, value, how in records:
-            metric = Metric(int(step), str(name), _number(value), float(at), how or None)
+            number = float(value) if isinstance(value, str) else value
+            metric = Metric(step, name, number, at, how or None)
             if metric.reduce is not None:
                 done += self._reduce(process, metric)
             elif process == 0:
@@ -230,14 +228,6 @@ def _mean(numbers: Sequence[float | int]) -> float:
         return math.fsum(numbers) / len(numbers)
     except (OverflowError, ValueError):  # the sum is beyond float64, or inf - inf
         return sum(float(number) / len(numbers) for number in numbers)
-
-
-def _number(value: Any) -> float | int:
-    if isinstance(value, str):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"value {value!r}")
-    return value
 
 
 TENSORBOARD = "tensorboard"

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base.errors import FileError
+from ...process.events import Join
 from ...process.group.coordinator import why_not, without
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class Keys:
         for index in self._indices:
             self.variables[index] = variables(self._folder / str(index), prefix)
 
-    def accept(self, index: int, answer: Mapping[str, Any] | None) -> None:
+    def accept(self, index: int, answer: Mapping[str, str]) -> None:
         """Store a process's key, with the certificate that the head answered, if it has one.
 
         Raises:
@@ -260,7 +261,7 @@ class Keys:
         """
         if not answer or index not in self._keys:
             return
-        fields = {name: str(answer[name]) for name in ("certificate", "authority", "prefix")}
+        fields = {name: answer[name] for name in ("certificate", "authority", "prefix")}
         if self._folder is None:
             self.prepare(fields["prefix"])
         assert self._folder is not None
@@ -302,20 +303,19 @@ class Certifier:
         self._asked.add(index)
         self._own.append(index)
 
-    def welcome(self, hello: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a new member of the roll-call: its certificate, if its supervisor asks.
+    def certify(self, hello: Join) -> dict[str, str]:
+        """The certificate of a new member of the roll-call, if its supervisor asks; or {}.
 
         Raises:
             ValueError: Its public key is malformed.
         """
-        offer, process = hello.get("mtls"), int(hello["process"])
-        if not isinstance(offer, dict) or "public" not in offer:
-            off = offer.get("off") if isinstance(offer, dict) else None
-            self._off[process] = str(off or "its supervisor makes no keys")
+        offer, process = hello.mtls, hello.process
+        if "public" not in offer:
+            self._off[process] = offer.get("off") or "its supervisor makes no keys"
             return {}
-        found = self._certify(process, str(offer["public"]))
+        found = self._certify(process, offer["public"])
         self._asked.add(process)
-        return {"mtls": {name: getattr(found, name) for name in found.__slots__}}
+        return {name: getattr(found, name) for name in found.__slots__}
 
     def certify_own(self) -> None:
         """Make and store the keys of the head's own programs, which wait for their certificates.

@@ -12,24 +12,37 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ...base.child import MemoryKills
 from ...base.process import restore_limit
+from ...process.events import (
+    FROM_PROGRAM,
+    Event,
+    Exited,
+    Killed,
+    LogFailed,
+    Order,
+    Pulse,
+    Spawned,
+    Stacks,
+    Stalled,
+    read,
+    write,
+)
 from ...process.supervised.main import DESCRIPTORS, STACKS_SIGNAL
 from .leftovers import Leftovers
 from .output import Log, Prefixed
 from .program import Program
 from .watch import WARNINGS
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[Event], None]
 
 _CHUNK = 1 << 16
 _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
 _LAST_OF_STACKS = b" in _run_module_as_main\n"
 """`faulthandler` writes the main thread last, and the first call of a thread at the end."""
-_FROM_PROGRAM = ("phase", "error", "signal", "cooperates", "step", "stopped", "metrics", "idle")
 _STATES = {
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
@@ -49,11 +62,8 @@ class ChildProcess:
         environment: Its whole environment.
         log: Gets all of its output.
         terminals: Where its stdout and stderr are shown; None if they are not.
-        emit: Called with its events: dicts with "type", "process" and "age", the seconds since
-            the event. Types: "spawned", "phase", "error", "pulse", "signal", "cooperates", "step",
-            "stopped", "metrics", "idle", "stalled", "stacks", "killed", "exited", "log_failed".
-            Only Python programs have some of their own.
-        stall_timeout: Seconds without a pulse until a "stalled" event.
+        emit: Called with its events, of which only Python programs have some of their own.
+        stall_timeout: Seconds without a pulse until it counts as `Stalled`.
         start_timeout: Seconds for the first pulse, if that is longer: a busy machine or a slow disk
             starts Python slowly.
         memory_kills: Says whether a kill was for lack of memory.
@@ -79,14 +89,14 @@ class ChildProcess:
         self._memory_kills = memory_kills
         self._leftovers = leftovers
         self._loop = asyncio.get_running_loop()
-        self._emit_event = emit
+        self._emit = emit
         self._log = log
         self._log_error: str | None = None
         self._stall_timeout = stall_timeout
         self._unbegun_limit = max(stall_timeout, start_timeout)
         self._begun = False  # whether it has sent anything
         self._buffer = b""
-        self._pulse: tuple[Any, Any] = (0, False)
+        self._pulse = (0, False)
         self._pulse_due = 0.0
         self._stacks = b""
         self._stacks_due = False
@@ -129,14 +139,14 @@ class ChildProcess:
             os.set_blocking(stream.fileno(), False)
             self._loop.add_reader(stream, self._read, stream)
         threading.Thread(target=self._wait, daemon=True).start()
-        self._emit("spawned", pid=self._popen.pid)
+        self._emit(Spawned(self._popen.pid, process=self.index))
         self._tell_log_error()
 
-    def order(self, message: Mapping[str, Any]) -> None:
+    def order(self, order: Order) -> None:
         """Send an order to the program's pulse thread."""
         if self._line is not None:
             with contextlib.suppress(OSError):
-                self._line.send(json.dumps(message).encode() + b"\n")
+                self._line.send(json.dumps(write(order)).encode() + b"\n")
 
     def signal(self, number: int) -> None:
         """Send a signal to the program and to its process group."""
@@ -158,7 +168,8 @@ class ChildProcess:
         limit = self._stall_timeout if self._begun else self._unbegun_limit
         if self._line is not None and silent > limit and not self.exited.is_set():
             self._last_pulse = float("inf")
-            self._emit("stalled", age=silent - limit, state=self._kernel_state())
+            state = self._kernel_state()
+            self._emit(Stalled(state, process=self.index, age=silent - limit))
 
     def dump_stacks(self, *, resume: bool = True) -> None:
         """Make the program write the Python stack of every thread; with `resume` if it is stopped.
@@ -188,7 +199,7 @@ class ChildProcess:
         if len(text) > _STACKS_LIMIT:
             text = "...\n" + text[-_STACKS_LIMIT:].partition("\n")[2]
         if text:
-            self._emit("stacks", stacks=text)
+            self._emit(Stacks(text, process=self.index))
         self._stacks, self._stacks_due = b"", False
 
     def close(self) -> None:
@@ -206,9 +217,6 @@ class ChildProcess:
         """Send a signal to the program alone; callers check that its pid is still its own."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._popen.pid, number)
-
-    def _emit(self, kind: str, *, age: float = 0.0, **more: Any) -> None:
-        self._emit_event({"type": kind, "process": self.index, "age": max(0.0, age), **more})
 
     def _read(self, stream: IO[bytes]) -> None:
         shown = self._streams[stream]
@@ -244,9 +252,10 @@ class ChildProcess:
         return data
 
     def _tell_log_error(self) -> None:
-        if self._log.error != self._log_error:
-            self._log_error = self._log.error
-            self._emit("log_failed", path=str(self._log.path), error=self._log_error)
+        error = self._log.error
+        if error is not None and error != self._log_error:
+            self._log_error = error
+            self._emit(LogFailed(str(self._log.path), error, process=self.index))
 
     def _receive(self) -> bool:
         """Read from the pulse thread once; false if nothing is ready."""
@@ -270,20 +279,21 @@ class ChildProcess:
         self._begun = True
         try:
             message = json.loads(line)
-            kind, age = message.pop("type"), now - float(message.pop("at"))
-        except (ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError):
+            age = max(0.0, now - float(message["at"]))
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             return  # the program wrote to a file descriptor that it did not open
-        if kind == "pulse":
-            self._pass_on_pulse(now, message)
-        elif kind in _FROM_PROGRAM:
-            self._emit_event({**message, "type": kind, "process": self.index, "age": max(0.0, age)})
+        event = read(FROM_PROGRAM, {**message, "process": self.index, "age": age})
+        if isinstance(event, Pulse):
+            self._pass_on_pulse(now, event)
+        elif event is not None:
+            self._emit(event)
 
-    def _pass_on_pulse(self, now: float, message: dict[str, Any]) -> None:
+    def _pass_on_pulse(self, now: float, pulse: Pulse) -> None:
         """Emit a changed pulse, at most every 0.4 s: process 0 receives those of all processes."""
-        state = message.get("collectives"), message.get("waiting")
+        state = pulse.collectives, pulse.waiting
         if state != self._pulse and now > self._pulse_due:
             self._pulse, self._pulse_due = state, now + 0.4
-            self._emit("pulse", collectives=state[0], waiting=state[1])
+            self._emit(pulse)
 
     def _wait(self) -> None:
         """Wait for the end without reaping, so that the process group id is not reused."""
@@ -293,7 +303,7 @@ class ChildProcess:
 
     def _end(self, ended: float) -> None:
         if killed := self._leftovers.of_session(self._popen.pid):
-            self._emit("killed", killed=killed)
+            self._emit(Killed(tuple(killed), process=self.index))
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)  # processes that it left behind
         code = self._popen.wait()
@@ -310,14 +320,8 @@ class ChildProcess:
         self.exited.set()
         age = time.monotonic() - ended
         memory = code == -signal.SIGKILL and self._memory_kills.is_recent()
-        self._emit(
-            "exited",
-            age=age,
-            code=code,
-            by_supervisor=-code in self._signalled,
-            log_tail=self._log.tail(),
-            out_of_memory=memory,
-        )
+        by_supervisor, tail = -code in self._signalled, self._log.tail()
+        self._emit(Exited(code, tail, by_supervisor, memory, process=self.index, age=age))
 
     def _close_line(self) -> None:
         if self._line is not None:

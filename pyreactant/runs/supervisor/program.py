@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ...base import facts
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError
 from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, STALL_TIMEOUT
 from ...julia.place import find_place, package_folder
+from ...process.events import Go
 from ...process.group.coordinator import SECRET, SECRET_FILE
 from .guardian import TOKEN
 
@@ -215,7 +215,7 @@ _FORCED = "xla_force_host_platform_device_count"
 def program_environment(
     program: Program,
     settings: Mapping[str, str],
-    go: Mapping[str, Any],
+    go: Go,
     *,
     index: int,
     token: str,
@@ -227,7 +227,7 @@ def program_environment(
     Args:
         program: The program.
         settings: The ``PYREACTANT_*`` variables that this run sets for it.
-        go: The head's order to start: num_processes, coordinator and restarts.
+        go: The head's order to start.
         index: Its process index.
         token: Mark of the run's processes on this machine.
         stall_timeout: As in `RunOptions`.
@@ -238,13 +238,13 @@ def program_environment(
         "PYTHONUNBUFFERED": "1",
         **settings,
         TOKEN: token,
-        COUNT: str(go["num_processes"]),
+        COUNT: str(go.num_processes),
         INDEX: str(index),
-        "PYREACTANT_RESTART_COUNT": str(go["restarts"]),
+        "PYREACTANT_RESTART_COUNT": str(go.restarts),
         STALL_TIMEOUT: f"{min(stall_timeout, 1e6):g}",  # JAX and Julia take no infinity
     }
-    if go.get("coordinator"):
-        found[COORDINATOR] = go["coordinator"]
+    if go.coordinator:
+        found[COORDINATOR] = go.coordinator
     found |= _for_jax(found, settings, environ)
     if program.kind == "julia":
         found |= for_julia(found)

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...arrays.text import broken, ranges_text
+from ...arrays.text import break_lines, ranges_text
 from ...base.document.page import HasPage
 from ...base.document.parts import Document
 from ...base.errors import FileError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
+from ...process.events import Raised
 from . import page as _page
 from .cause import Failure, failure
 from .output import terminals
@@ -206,7 +207,7 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
         "stacks": state.stacks,
     }
     if state.error is not None:
-        found |= {key: state.error.get(key) for key in ("exception", "message", "traceback")}
+        found |= _exception(state.error)
     return found
 
 
@@ -223,7 +224,7 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
         "by_supervisor": state.by_supervisor,
         "error": state.error
         and {
-            **{key: state.error.get(key) for key in ("exception", "message", "traceback")},
+            **_exception(state.error),
             "time": utc(time.monotonic() - state.times.get("error", 0.0)),
         },
         "collectives": state.collectives,
@@ -233,6 +234,10 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
         "log_tail": state.log_tail,
         "log_error": state.log_error,
     }
+
+
+def _exception(error: Raised) -> dict[str, str]:
+    return {name: getattr(error, name) for name in ("exception", "message", "traceback")}
 
 
 def alone(
@@ -280,7 +285,7 @@ def utc(seconds_ago: float = 0.0) -> str:
 def say(text: str) -> None:
     """Print a line to stderr, in order with the output of the programs."""
     _, err = terminals()
-    err.put(f"{broken(f'pyreactant: {_plain(text)}')}\n".encode(errors="backslashreplace"))
+    err.put(f"{break_lines(f'pyreactant: {_plain(text)}')}\n".encode(errors="backslashreplace"))
 
 
 def _end_lines(rows: Sequence[Row], culprit: int | None) -> list[str]:

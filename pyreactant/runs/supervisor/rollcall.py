@@ -1,28 +1,17 @@
 """The roll-call: process 0's supervisor listens; the others connect with the run's secret."""
 
 import asyncio
-import errno
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...base.errors import RendezvousError
-from ...base.lines import (
-    HANDSHAKE,
-    LineCodec,
-    Message,
-    encode,
-    parse,
-    strangers_kept,
-)
-from ...process.group.coordinator import is_loopback
+from ...base.lines import LineCodec, Message, Strangers, encode, parse
+from ...process.events import EVENTS, FIRST, Admitted, Alive, Event, Join, Refused, read, write
+from ...process.group.coordinator import listen
 from ...process.group.group import split_address
-from .connection import CONVERSATION, Member
-
-HANDSHAKES = 400
-"""Handshakes of a second, if very many processes come at once and the machines are busy."""
+from .connection import CONVERSATION, FromHead, Member
 
 _BEATS = 1024
 """Heartbeats of a second, from all members together."""
@@ -36,9 +25,6 @@ _HANG_UP_ALL = 60.0
 _ACCEPTED = 128
 """Connections accepted at a time."""
 
-_BACKLOG = 65535
-"""Connections that wait in the kernel to be accepted; it takes its own limit if that is less."""
-
 _FULL = 0.02
 """Seconds until the next connection is accepted if there is no room for it."""
 
@@ -48,7 +34,7 @@ _PAUSE = 1.0
 _MOST_REFUSED = 20
 """Refused connections in the report."""
 
-_ALIVE = encode({"type": "alive"})
+_ALIVE = encode(write(Alive()))
 
 
 def heartbeat_period(timeout: float, members: int) -> float:
@@ -68,34 +54,33 @@ class RollCall:
         secret: The run's secret.
         admit: Called with the first message of a peer that has the secret; returns why the peer
             is refused, or None.
-        receive: Called with every later message.
+        receive: Called with every event that it tells later.
         lose: Called with the process index and the reason when a member is lost.
         heartbeat_timeout: Seconds without a message after which a member is lost.
-        welcome: Called with the first message of a peer that has the secret; returns the
-            answer to a new member.
+        certify: Called with the first message of a peer that has the secret; returns the
+            certificate for a new member. It may raise ValueError.
         refusal_code: Exit code of the processes that are refused; None if their own decides.
     """
 
     def __init__(
         self,
         secret: bytes,
-        admit: Callable[[Message], str | None],
-        receive: Callable[[Message], None],
+        admit: Callable[[Join], str | None],
+        receive: Callable[[Event], None],
         lose: Callable[[int, str], None],
         *,
         heartbeat_timeout: float,
-        welcome: Callable[[Message], Message] = lambda _: {},
+        certify: Callable[[Join], Mapping[str, str]] = lambda _: {},
         refusal_code: int | None = None,
     ) -> None:
         self.members: dict[int, Member] = {}
         self.refused: list[str] = []
         self._secret = secret
         self._admit, self._receive, self._lose = admit, receive, lose
-        self._welcome, self._refusal_code = welcome, refusal_code
+        self._certify, self._refusal_code = certify, refusal_code
         self._heartbeat_timeout = heartbeat_timeout
-        self._unauthenticated: dict[Member, None] = {}  # the oldest first
-        self._expected, self._max_unauthenticated = 0, strangers_kept(0)
-        self._handshake, self._keeps_place, self._period = HANDSHAKE, 0.0, 1.0
+        self._expected, self._period = 0, 1.0
+        self._strangers: Strangers[Member] = Strangers(0, Member.close)
         self._listeners: list[socket.socket] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.Task[None] | None = None
@@ -113,15 +98,10 @@ class RollCall:
             RendezvousError: The port is in use, or the host does not resolve.
         """
         host, port = split_address(address)
-        self._expected, self._max_unauthenticated = expected, strangers_kept(expected)
-        self._handshake = HANDSHAKE + expected / HANDSHAKES
-        # If very many come at once, they are accepted sooner than they can answer, and each that is
-        # closed comes again. So a stranger keeps its place for as long as all of them may need.
-        self._keeps_place = self._max_unauthenticated / HANDSHAKES
+        self._expected, self._strangers = expected, Strangers(expected, Member.close)
         self._period = heartbeat_period(self._heartbeat_timeout, expected)
-        bind = host if is_loopback(address) else None
         try:
-            self._listeners = await _listen(bind, port)
+            self._listeners = listen(address)
         except socket.gaierror as error:
             raise RendezvousError(
                 f"process 0 must listen at {address}, but {host!r} does not resolve here "
@@ -138,9 +118,9 @@ class RollCall:
             self._accept_from(listener)
         self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
 
-    def broadcast(self, message: Mapping[str, Any]) -> None:
+    def broadcast(self, message: FromHead) -> None:
         """Send an order to every member."""
-        text = encode(message)
+        text = encode(write(message))
         for member in list(self.members.values()):
             member.send_text(text)
 
@@ -176,18 +156,15 @@ class RollCall:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
         self._listeners.clear()
-        for stranger in list(self._unauthenticated):
-            del self._unauthenticated[stranger]
-            stranger.close("the run is over")
+        self._strangers.close_all("the run is over")
 
     def _accept_from(self, listener: socket.socket) -> None:
         if listener in self._listeners:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         for _ in range(_ACCEPTED):
-            if not self._has_room():
+            if not self._strangers.make_room(self._expected - len(self.members)):
                 self._accept_later(listener, _FULL)
                 break
             try:
@@ -199,40 +176,19 @@ class RollCall:
                 break
             codec = LineCodec(self._secret, CONVERSATION, server=True)
             member = Member(connection, str(address[0]), codec, self._take, self._end)
-            self._unauthenticated[member] = None
-        if self._unauthenticated and self._expiry is None:
-            self._expiry = loop.call_later(self._handshake, self._expire)
+            self._strangers.add(member)
+        if self._expiry is None:
+            self._expire()
 
     def _accept_later(self, listener: socket.socket, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         loop.call_later(seconds, self._accept_from, listener)
 
-    def _has_room(self) -> bool:
-        """Whether there is room for another stranger; the oldest gives way after its time."""
-        absent = self._expected - len(self.members)  # they may all be among the strangers
-        if len(self._unauthenticated) < max(self._max_unauthenticated, absent):
-            return True
-        oldest = next(iter(self._unauthenticated))
-        if time.monotonic() - oldest.last_heard < self._keeps_place:
-            return False
-        del self._unauthenticated[oldest]
-        oldest.close("too many strangers")
-        return True
-
     def _expire(self) -> None:
-        """Close the connections that have shown no secret in time."""
-        self._expiry = None
-        now = time.monotonic()
-        while self._unauthenticated:
-            oldest = next(iter(self._unauthenticated))
-            left = oldest.last_heard + self._handshake - now
-            if left > 0:
-                loop = asyncio.get_running_loop()
-                self._expiry = loop.call_later(left, self._expire)
-                return
-            # It may be a member on a busy machine: it hears nothing about the secret, and retries.
-            oldest.close(f"sent nothing within {self._handshake:.0f} s")
+        left = self._strangers.expire()
+        loop = asyncio.get_running_loop()
+        self._expiry = None if left is None else loop.call_later(left, self._expire)
 
     def _take(self, member: Member, text: bytes) -> None:
         """Take one authentic line.
@@ -243,31 +199,37 @@ class RollCall:
         if member.process < 0:
             self._admit_member(member, parse(text))
         elif text != _ALIVE:
-            message = parse(text)
             # A member can report events of its own process only.
-            message["process"] = member.process
-            self._receive(message)
+            event = read(EVENTS, {**parse(text), "process": member.process})
+            if event is not None:
+                self._receive(event)
 
-    def _admit_member(self, member: Member, hello: Message) -> None:
-        self._unauthenticated.pop(member, None)
-        try:
-            welcome = self._welcome(hello)
-            refused = self._admit(hello)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            refused = f"its first message is malformed ({error})"
-        if refused is not None:
-            answer = {"type": "refused", "why": refused, "exit_code": self._refusal_code}
-            member.send(answer)
-            member.close(refused)
+    def _admit_member(self, member: Member, message: Message) -> None:
+        self._strangers.discard(member)
+        hello = read(FIRST, message)
+        if hello is None:
+            self._refuse(member, f"its first message is malformed: {message!s:.200}")
             return
-        member.process = int(hello["process"])
+        try:
+            certificate = self._certify(hello)
+        except ValueError as error:
+            self._refuse(member, f"its first message is malformed ({error})")
+            return
+        if (why := self._admit(hello)) is not None:
+            self._refuse(member, why)
+            return
+        member.process = hello.process
         self.members[member.process] = member
-        member.send({**welcome, "type": "admitted"})
+        member.send(Admitted(certificate))
+
+    def _refuse(self, member: Member, why: str) -> None:
+        member.send(Refused(why, self._refusal_code))
+        member.close(why)
 
     def _end(self, member: Member, why: str) -> None:
         """Note that a connection is closed."""
-        if member in self._unauthenticated:
-            del self._unauthenticated[member]
+        if member in self._strangers:
+            self._strangers.discard(member)
             if len(self.refused) < _MOST_REFUSED:
                 self.refused.append(f"a connection from {member.peer}: {why}")
         elif self.members.get(member.process) is member:
@@ -295,7 +257,7 @@ class RollCall:
             now = time.monotonic()
             suspended = max(0.0, now - before - 2 * period)  # this process, not the members
             before = now
-            self.broadcast({"type": "alive"})
+            self.broadcast(Alive())
             for member in list(self.members.values()):
                 member.last_heard += suspended
                 silence = now - member.last_heard
@@ -304,29 +266,3 @@ class RollCall:
                         f"no heartbeat for {silence:.0f} s; its machine or the network to it is "
                         "down"
                     )
-
-
-async def _listen(host: str | None, port: int) -> list[socket.socket]:
-    """Sockets that listen on a port, for IPv4 and IPv6 where this machine has both.
-
-    Raises:
-        OSError: The port is in use, or the host does not resolve.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    listeners: list[socket.socket] = []
-    unusable: OSError | None = None
-    for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
-        try:
-            listeners.append(socket.create_server(address, family=family, backlog=_BACKLOG))
-        except OSError as error:
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                for listener in listeners:
-                    listener.close()
-                raise
-            unusable = error  # such as ::1 in /etc/hosts of a machine without IPv6
-    if not listeners:
-        raise unusable or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-    for listener in listeners:
-        listener.setblocking(False)
-    return listeners

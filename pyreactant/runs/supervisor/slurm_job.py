@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...base.errors import FileError, InvalidArgumentError, RequirementError
+from ...base.words import has_ended
 
 _NO_CONTROLLER = (
     "Unable to contact slurm controller",
     "Could not establish a configuration source",
     "Unable to process configuration file",
 )
-
-_ENDED = "already completing or completed"  # scancel about a job that ends or has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ def cancel(job: JobId) -> str:
         )
     done = cancel_command(job).outcome()
     errors = [line for line in done.stderr.splitlines() if "error:" in line]
-    if errors and all(_ENDED in line for line in errors):
+    if errors and all(map(has_ended, errors)):
         return f"job {job} has ended or is ending ({fields.get('JobState')}); nothing was cancelled"
     if errors or done.returncode:
         said = "\n".join(errors) or (done.stderr or done.stdout).strip()

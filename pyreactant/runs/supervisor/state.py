@@ -3,9 +3,24 @@
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ...base.errors import PyReactantError
+from ...process.events import (
+    Cooperates,
+    Event,
+    Exited,
+    GaveUp,
+    Killed,
+    LogFailed,
+    Lost,
+    Phase,
+    Pulse,
+    Raised,
+    Spawned,
+    Stacks,
+    Stalled,
+    Step,
+    Stopped,
+)
 
 PHASES = (
     "expected",
@@ -38,7 +53,7 @@ class ProcessState:
         code: Its exit code, negative for a signal; None while it runs.
         by_supervisor: Whether its supervisor sent the signal that ended it.
         ending_code: The exit code with which it is about to end.
-        error: The exception that ends it: its name, message, traceback, causes, exit code.
+        error: The exception that ends it.
         lost: Why its supervisor is gone.
         gave_up: Why its supervisor ended it without an order of process 0's.
         stalled: Its state in the kernel when its pulse stopped.
@@ -62,7 +77,7 @@ class ProcessState:
     by_supervisor: bool = False
     out_of_memory: bool = False
     ending_code: int | None = None
-    error: Mapping[str, Any] | None = None
+    error: Raised | None = None
     lost: str | None = None
     gave_up: str | None = None
     stalled: str | None = None
@@ -100,59 +115,53 @@ class ProcessState:
             if PHASES.index(phase) > PHASES.index(self.phase):
                 self.phase = phase
 
-    def apply(self, event: Mapping[str, Any], now: float) -> None:
-        """Apply an event of this process; one that is malformed changes nothing.
-
-        Raises:
-            LookupError, TypeError, ValueError, ArithmeticError: The event is malformed.
-        """
-        age = float(event.get("age", 0.0))
-        if not 0 <= age < _MAX_AGE:
-            raise ValueError(f"age {age}")
-        at = now - age
-        kind = event["type"]
-        if kind == "spawned":
-            self.pid = int(event["pid"])
-            self.enter("spawned", at)
-        elif kind == "phase":
-            phase, collectives = str(event["phase"]), int(event.get("collectives", 0))
-            if phase == "ending":
-                self.ending_code = int(event.get("code") or 0)
-            self._count(collectives)
-            self.enter(phase, at)
-        elif kind == "pulse":
-            waiting = event["waiting"]
-            if self._count(int(event["collectives"])):
-                self.waiting_at = (self.waiting_at or at) if waiting else None
-        elif kind == "error":
-            self.error = self.error or _exception(event)
-            self.times.setdefault("error", at)
-        elif kind == "stalled":
-            self.stalled = str(event["state"])
-            self.times.setdefault("stalled", at)
-        elif kind == "exited":
-            self.code, self.log_tail = int(event["code"]), str(event["log_tail"])
-            self.by_supervisor = bool(event.get("by_supervisor"))
-            self.out_of_memory = bool(event.get("out_of_memory"))
-            self.enter("exited", at)
-        elif kind == "lost" and not self.finished:
-            self.lost = str(event["why"])
-            self.times.setdefault("lost", at)
-        elif kind == "gave_up" and not self.finished and self.error is None:
-            self.gave_up = str(event["why"])
-            self.times.setdefault("gave_up", at)
-        elif kind == "step":
-            self.step = event["step"] if isinstance(event["step"], int) else None
-            self.step_reported = True
-        elif kind in ("cooperates", "stopped"):
-            setattr(self, kind, True)
-        elif kind == "killed":
-            room = _MAX_KILLED - len(self.killed)
-            self.killed += [str(command)[:300] for command in list(event["killed"])[:room]]
-        elif kind == "stacks":
-            self.stacks = str(event["stacks"])
-        elif kind == "log_failed":
-            self.log_error = self.log_error or f"{event['path']}: {event['error']}"
+    def apply(self, event: Event, now: float) -> None:
+        """Apply an event of this process; one with an impossible age changes nothing."""
+        if not 0 <= event.age < _MAX_AGE:
+            return
+        at = now - event.age
+        match event:
+            case Spawned(pid):
+                self.pid = pid
+                self.enter("spawned", at)
+            case Phase(phase, collectives, code):
+                if phase == "ending":
+                    self.ending_code = code or 0
+                self._count(collectives)
+                self.enter(phase, at)
+            case Pulse(collectives, waiting):
+                if self._count(collectives):
+                    self.waiting_at = (self.waiting_at or at) if waiting else None
+            case Raised():
+                self.error = self.error or event
+                self.times.setdefault("error", at)
+            case Stalled(state):
+                self.stalled = state
+                self.times.setdefault("stalled", at)
+            case Exited():
+                self.code, self.log_tail = event.code, event.log_tail
+                self.by_supervisor = event.by_supervisor
+                self.out_of_memory = event.out_of_memory
+                self.enter("exited", at)
+            case Lost(why) if not self.finished:
+                self.lost = why
+                self.times.setdefault("lost", at)
+            case GaveUp(why) if not self.finished and self.error is None:
+                self.gave_up = why
+                self.times.setdefault("gave_up", at)
+            case Step(step):
+                self.step, self.step_reported = step, True
+            case Cooperates():
+                self.cooperates = True
+            case Stopped():
+                self.stopped = True
+            case Killed(commands):
+                room = _MAX_KILLED - len(self.killed)
+                self.killed += [command[:300] for command in commands[:room]]
+            case Stacks(stacks):
+                self.stacks = stacks
+            case LogFailed(path, error):
+                self.log_error = self.log_error or f"{path}: {error}"
 
     def _count(self, collectives: int) -> bool:
         """Note the number of collective operations; false if a later event reported more."""
@@ -182,29 +191,6 @@ class ProcessState:
         if self.by_supervisor:
             return f"ended by the supervisor with {_signal_name(-self.code)}"
         return exit_text(self.code)
-
-
-def error_event(process: int, error: PyReactantError) -> dict[str, Any]:
-    """The event for an error that keeps a supervisor from starting a program."""
-    return {
-        "type": "error",
-        "process": process,
-        "exception": type(error).__name__,
-        "message": str(error),
-        "code": error.exit_code,
-    }
-
-
-def _exception(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The reported exception, with every field coerced to the type that readers expect."""
-    causes, code = event.get("causes"), event.get("code")
-    return {
-        "exception": str(event["exception"]),
-        "message": str(event["message"]),
-        "traceback": str(event.get("traceback") or ""),
-        "causes": [str(cause) for cause in causes] if isinstance(causes, list) else [],
-        "code": code if isinstance(code, int) and 0 < code < 256 else None,
-    }
 
 
 def exit_text(code: int) -> str:

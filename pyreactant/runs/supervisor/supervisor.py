@@ -1,16 +1,15 @@
 """The supervisor of `pyreactant run`: one per machine or launcher task."""
 
 import asyncio
-import contextlib
 import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base.errors import (
     FileError,
@@ -23,6 +22,7 @@ from ...base.facts import GitState, facts
 from ...base.outputs import is_stream
 from ...base.process import raise_limit
 from ...base.settings import COUNT
+from ...process.events import Alive, Event, GaveUp, Go, GotSignal, Order, Raised, Report
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import MEETING_SECRET, meeting_secret, run_secret
 from ...process.group.group import ShellError, env_int, join_address, local_devices, split_address
@@ -35,9 +35,11 @@ from .output import close_terminals, terminals
 from .program import find_program
 from .report import RunReport, alone, say, utc
 from .rollcall import RollCall, heartbeat_period
-from .state import ProcessState, error_event
+from .state import ProcessState
 from .unstarted import others_told
 from .watch import WARNINGS, handled
+
+T = TypeVar("T")
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""
@@ -74,7 +76,7 @@ def supervise(options: RunOptions) -> int:
         prepared = (_prepare_to_follow if follows else _prepare_to_lead)(options, group)
     keys = prepared.keys
     try:
-        return asyncio.run((_follow if follows else _lead)(options, group, prepared))
+        return asyncio.run(_supervise(_Follower if follows else _Leader, options, group, prepared))
     finally:
         if not follows:
             release(prepared.folder)
@@ -140,213 +142,234 @@ def _prepare_to_lead(options: RunOptions, group: ProcessGroup) -> _Prepared:
     )
 
 
-async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> int:
-    """Supervise as process 0, or as the only supervisor of a run on one machine."""
-    count = options.processes or group.num_processes
-    remote = group.num_processes > 1
-    indices = [0] if remote else list(range(count))
-    run, folder, keys = prepared.run, prepared.folder, prepared.keys
-    certifier = Certifier(run, count, keys)
-    roll_call: RollCall | None = None
-    program = find_program(options.program)
-    if program.note and not options.quiet:
-        say(program.note)
+async def _supervise(
+    kind: "type[_Leader | _Follower]",
+    options: RunOptions,
+    group: ProcessGroup,
+    prepared: _Prepared,
+) -> int:
+    return await kind(options, group, prepared).run()
 
-    def broadcast(order: Mapping[str, Any]) -> None:
-        if order["type"] == "go":
-            order = {**order, "mtls": not certifier.off}
+
+class _Leader:
+    """The supervisor of process 0, or the only one of a run on one machine."""
+
+    def __init__(self, options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> None:
+        count = options.processes or group.num_processes
+        self._remote = group.num_processes > 1
+        self._options, self._group, self._prepared, self._count = options, group, prepared, count
+        self._indices = [0] if self._remote else list(range(count))
+        self._program = find_program(options.program)
+        self._certifier = Certifier(prepared.run, count, prepared.keys)
+        hosts: Sequence[str | None] = group.hosts or [None] * count
+        if not self._remote:
+            hosts = [hosts[0]] * count  # the launcher names the host of its one process
+        self._head = Head(
+            options,
+            [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)],
+            self._broadcast,
+            coordinator=_coordinator(group, count),
+            run=prepared.run,
+            folder=prepared.folder,
+            restart=env_int("SLURM_RESTART_COUNT") or 0,
+        )
+        self._agent = Agent(
+            self._indices,
+            options.program,
+            prepared.settings,
+            self._head.apply,
+            shown=True,
+            only=None if options.all_output else 0,
+            stall_timeout=options.stall_timeout,
+            start_timeout=options.start_timeout,
+            certificates=prepared.keys.variables,
+        )
+        self._roll_call = RollCall(
+            prepared.secret,
+            self._head.admit,
+            self._head.apply,
+            self._head.lose,
+            heartbeat_timeout=options.heartbeat_timeout,
+            certify=self._certifier.certify,
+        )
+
+    async def run(self) -> int:
+        """Supervise the run; return its exit code."""
+        options, head, certifier = self._options, self._head, self._certifier
+        if self._program.note and not options.quiet:
+            say(self._program.note)
+        if self._remote:
+            assert self._group.coordinator_address is not None
+            await self._roll_call.listen(self._group.coordinator_address, self._count)
+            head.refused = self._roll_call.refused
+        for index in self._indices:
+            head.admit(hello(index, self._count, facts() if self._remote else {}))
+            self._certify(partial(certifier.admit, index))
+        with handled(lambda number: head.apply(GotSignal(number))):
+            watch = asyncio.create_task(self._agent.watch())
+            git = GitState(Path.cwd())
+            own_facts = asyncio.create_task(asyncio.to_thread(facts))
+            try:
+                report = replace(await head.run(), facts=await own_facts)
+            finally:
+                watch.cancel()
+                await self._agent.end(stacks=False)
+                self._agent.close()
+                commit = await asyncio.to_thread(git.result, _GIT)
+        mutual_tls = f"off: {certifier.off}" if certifier.off else "on"
+        note = off_note(options.backend, self._count, certifier.off)
+        notes = [note] if note else []
+        report = replace(report, git=commit, mutual_tls=mutual_tls, notes=notes)
+        report.write(self._prepared.folder, page=options.html, overwrite=options.overwrite)
+        if self._remote:
+            self._roll_call.broadcast(Report(report.exit_code, report.summary))
+            await self._roll_call.close()
+        _show(report, options)
+        return report.exit_code
+
+    def _broadcast(self, order: Order) -> None:
+        """Send an order to every machine."""
+        if isinstance(order, Go):
+            order = replace(order, mtls=not self._certifier.off)
+        certify = isinstance(order, Go) and order.mtls
         # Only programs in Python wait for their certificate; others have it before they start.
-        certify = bool(order.get("mtls"))
-        if certify and program.kind != "python":
-            checked(certifier.certify_own)
-        agent.order(order)
-        if roll_call is not None:
-            roll_call.broadcast(order)
-        if certify and program.kind == "python":
-            checked(certifier.certify_own)
+        waits = self._program.kind == "python"
+        if certify and not waits:
+            self._certify(self._certifier.certify_own)
+        self._agent.order(order)
+        self._roll_call.broadcast(order)
+        if certify and waits:
+            self._certify(self._certifier.certify_own)
 
-    def checked(work: Callable[[], None]) -> None:
+    def _certify(self, work: Callable[[], None]) -> None:
         """Do what may find no room for the keys of the programs here; then the run ends."""
         try:
             work()
         except FileError as error:
-            head.apply(error_event(indices[0], error))
+            self._head.apply(Raised.of(error, self._indices[0]))
 
-    hosts: Sequence[str | None] = group.hosts or [None] * count
-    if not remote:
-        hosts = [hosts[0]] * count  # the launcher names the host of its one process
-    states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
-    head = Head(
-        options,
-        states,
-        broadcast,
-        coordinator=_coordinator(group, count),
-        run=run,
-        folder=folder,
-        restart=env_int("SLURM_RESTART_COUNT") or 0,
-    )
-    agent = Agent(
-        indices,
-        options.program,
-        prepared.settings,
-        head.apply,
-        shown=True,
-        only=None if options.all_output else 0,
-        stall_timeout=options.stall_timeout,
-        start_timeout=options.start_timeout,
-        certificates=keys.variables,
-    )
-    if remote:
-        assert group.coordinator_address is not None
-        roll_call = RollCall(
-            prepared.secret,
-            head.admit,
-            head.apply,
-            head.lose,
-            heartbeat_timeout=options.heartbeat_timeout,
-            welcome=certifier.welcome,
+
+class _Follower:
+    """The supervisor of any other process: carries out the orders of process 0's."""
+
+    def __init__(self, options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> None:
+        index = group.process_index
+        self._options, self._group, self._prepared, self._index = options, group, prepared, index
+        self._began = time.monotonic()
+        self._uplink: Uplink | None = None
+        self._state = ProcessState(index, socket.gethostname(), pid=os.getpid())  # for `alone`
+        self._stop_requested = asyncio.Event()
+        self._agent = Agent(
+            [index],
+            options.program,
+            prepared.settings,
+            self._emit,
+            shown=options.all_output,
+            only=None,
+            stall_timeout=options.stall_timeout,
+            start_timeout=options.start_timeout,
+            certificates=prepared.keys.variables,
         )
-        await roll_call.listen(group.coordinator_address, count)
-        head.refused = roll_call.refused
-    for index in indices:
-        head.admit(hello(index, count, facts() if remote else {}))
-        checked(partial(certifier.admit, index))
-    with handled(lambda number: head.apply({"type": "signal", "number": number, "process": None})):
-        watch = asyncio.create_task(agent.watch())
-        git = GitState(Path.cwd())
-        own_facts = asyncio.create_task(asyncio.to_thread(facts))
-        try:
-            report = replace(await head.run(), facts=await own_facts)
-        finally:
-            watch.cancel()
-            await agent.end(stacks=False)
-            agent.close()
-            found = await asyncio.to_thread(git.result, _GIT)
-    mutual_tls = f"off: {certifier.off}" if certifier.off else "on"
-    note = off_note(options.backend, count, certifier.off)
-    notes = [note] if note else []
-    report = replace(report, git=found, mutual_tls=mutual_tls, notes=notes)
-    report.write(folder, page=options.html, overwrite=options.overwrite)
-    if roll_call is not None:
-        end = {"type": "report", "exit_code": report.exit_code, "summary": report.summary}
-        roll_call.broadcast(end)
-        await roll_call.close()
-    _show(report, options)
-    return report.exit_code
 
-
-async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> int:
-    """Supervise as any other process: carry out the orders of process 0's supervisor."""
-    assert group.coordinator_address is not None
-    index, began, keys = group.process_index, time.monotonic(), prepared.keys
-    uplink: Uplink | None = None
-    state = ProcessState(index, socket.gethostname(), pid=os.getpid())  # for a report of its own
-    stop_requested = asyncio.Event()
-
-    def emit(event: Mapping[str, Any]) -> None:
-        with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):
-            state.apply(event, time.monotonic())
-        if uplink is not None:
-            uplink.send(event)
-
-    def on_signal(number: int) -> None:
-        emit({"type": "signal", "number": number, "process": index})
-        if number not in WARNINGS:
-            stop_requested.set()
-
-    def patience() -> float:
-        return 0.0 if uplink is None else options.grace + 5
-
-    agent = Agent(
-        [index],
-        options.program,
-        prepared.settings,
-        emit,
-        shown=options.all_output,
-        only=None,
-        stall_timeout=options.stall_timeout,
-        start_timeout=options.start_timeout,
-        certificates=keys.variables,
-    )
-    with handled(on_signal):
-        watch = asyncio.create_task(agent.watch())
-        stopping = asyncio.create_task(_stop_unanswered(stop_requested, patience))
-        try:
-            first = hello(index, group.num_processes, facts()) | {"mtls": keys.offer(index)}
-            joining = join(
-                group.coordinator_address,
-                prepared.secret,
-                first,
-                timeout=options.start_timeout,
-                progress=_progress(options),
-            )
-            uplink = await _unless_stopped(stopping, joining)
-            assert uplink is not None
-            state.enter("joined", time.monotonic())
+    async def run(self) -> int:
+        """Supervise the program; return the exit code of the run."""
+        with handled(self._on_signal):
+            watch = asyncio.create_task(self._agent.watch())
+            stopping = asyncio.create_task(self._stop_unanswered())
             try:
-                keys.accept(index, uplink.welcome.get("mtls"))
-            except FileError as error:
-                emit(error_event(index, error))  # process 0 ends the run
-            period = heartbeat_period(options.heartbeat_timeout, group.num_processes)
-            following = _follow_orders(uplink, agent, options, period)
-            return await _unless_stopped(stopping, following)
-        except CannotStartError:
-            raise
-        except PyReactantError as error:
-            emit({"type": "gave_up", "process": index, "age": 0.0, "why": str(error)})
-            await agent.end(stacks=True)
-            report = alone(
-                state,
-                str(error),
-                joined=uplink is not None,
-                began=began,
-                folder=options.folder,
-                command=options.program,
-            )
-            # Other processes may be alone too, and write theirs.
-            page = options.html
-            if page is not None and not is_stream(page):
-                page = page.with_stem(f"{page.stem}-process-{index}")
-            name = f"report-process-{index}"
-            report.write(options.folder, name, page, overwrite=options.overwrite)
-            _show(report, options)
-            return report.exit_code
+                self._uplink = await _unless_stopped(stopping, self._join())
+                self._state.enter("joined", time.monotonic())
+                try:
+                    self._prepared.keys.accept(self._index, self._uplink.welcome.mtls)
+                except FileError as error:
+                    self._emit(Raised.of(error, self._index))  # process 0 ends the run
+                return await _unless_stopped(stopping, self._follow_orders(self._uplink))
+            except CannotStartError:
+                raise
+            except PyReactantError as error:
+                self._emit(GaveUp(str(error), process=self._index))
+                await self._agent.end(stacks=True)
+                return self._report_alone(error)
+            finally:
+                watch.cancel()
+                stopping.cancel()
+                await self._agent.end(stacks=False)
+                self._agent.close()
+                if self._uplink is not None:
+                    self._uplink.close()
+
+    async def _join(self) -> Uplink:
+        """Join the roll-call."""
+        options, group = self._options, self._group
+        assert group.coordinator_address is not None
+        offer = self._prepared.keys.offer(self._index)
+        return await join(
+            group.coordinator_address,
+            self._prepared.secret,
+            hello(self._index, group.num_processes, facts(), mtls=offer),
+            timeout=options.start_timeout,
+            progress=_progress(options),
+        )
+
+    async def _follow_orders(self, uplink: Uplink) -> int:
+        options = self._options
+        period = heartbeat_period(options.heartbeat_timeout, self._group.num_processes)
+        heartbeat = asyncio.create_task(_send_heartbeats(uplink, period))
+        try:
+            while True:
+                match await uplink.receive(options.heartbeat_timeout):
+                    case Report(code, summary):
+                        if code and not options.quiet:
+                            say(summary)
+                        return code
+                    case Order() as order:
+                        self._agent.order(order)
         finally:
-            watch.cancel()
-            stopping.cancel()
-            await agent.end(stacks=False)
-            agent.close()
-            if uplink is not None:
-                uplink.close()
+            heartbeat.cancel()
 
+    def _emit(self, event: Event) -> None:
+        self._state.apply(event, time.monotonic())
+        if self._uplink is not None:
+            self._uplink.send(event)
 
-async def _follow_orders(uplink: Uplink, agent: Agent, options: RunOptions, period: float) -> int:
-    heartbeat = asyncio.create_task(_send_heartbeats(uplink, period))
-    try:
-        while True:
-            order = await uplink.receive(options.heartbeat_timeout)
-            if order["type"] == "report":
-                if order["exit_code"] and not options.quiet:
-                    say(order["summary"])
-                return int(order["exit_code"])
-            agent.order(order)
-    finally:
-        heartbeat.cancel()
+    def _on_signal(self, number: int) -> None:
+        self._emit(GotSignal(number, process=self._index))
+        if number not in WARNINGS:
+            self._stop_requested.set()
+
+    async def _stop_unanswered(self) -> None:
+        """Return if a signal to stop has no effect for longer than process 0 would wait."""
+        await self._stop_requested.wait()
+        await asyncio.sleep(0.0 if self._uplink is None else self._options.grace + 5)
+
+    def _report_alone(self, error: PyReactantError) -> int:
+        """Report that process 0 is gone or was not reached."""
+        options = self._options
+        report = alone(
+            self._state,
+            str(error),
+            joined=self._uplink is not None,
+            began=self._began,
+            folder=options.folder,
+            command=options.program,
+        )
+        # Other processes may be alone too, and write theirs.
+        page = options.html
+        if page is not None and not is_stream(page):
+            page = page.with_stem(f"{page.stem}-process-{self._index}")
+        name = f"report-process-{self._index}"
+        report.write(options.folder, name, page, overwrite=options.overwrite)
+        _show(report, options)
+        return report.exit_code
 
 
 async def _send_heartbeats(uplink: Uplink, period: float) -> None:
     while True:
-        uplink.send({"type": "alive"})
+        uplink.send(Alive())
         await asyncio.sleep(period)
 
 
-async def _stop_unanswered(requested: asyncio.Event, patience: Callable[[], float]) -> None:
-    """Return if a signal to stop has no effect for longer than process 0 would wait."""
-    await requested.wait()
-    await asyncio.sleep(patience())
-
-
-async def _unless_stopped(stopping: "asyncio.Task[None]", work: Any) -> Any:
+async def _unless_stopped(stopping: "asyncio.Task[None]", work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`.
 
     Raises:

@@ -7,10 +7,10 @@ others learn it over the roll-call, and all end with the same exit code.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ...base.errors import PyReactantError
+from ...process.events import Join
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import run_secret
 from .connection import hello, join
@@ -81,8 +81,8 @@ async def _refuse_all(error: PyReactantError, group: ProcessGroup, secret: bytes
     waiting = set(range(1, group.num_processes))
     all_told = asyncio.Event()
 
-    def admit(joining: Mapping[str, Any]) -> str:
-        waiting.discard(int(joining["process"]))
+    def admit(joining: Join) -> str:
+        waiting.discard(joining.process)
         if not waiting:
             all_told.set()
         return f"{name} cannot start: {error}"
@@ -110,7 +110,7 @@ async def _tell_process_0(error: PyReactantError, group: ProcessGroup, secret: b
         uplink = await join(
             group.coordinator_address,
             secret,
-            hello(group.process_index, group.num_processes, {}, error),
+            hello(group.process_index, group.num_processes, {}, error=error),
             timeout=PATIENCE,
             progress=lambda _: None,
         )

@@ -8,12 +8,13 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from ...base.errors import FileError
 from ...base.files import write_text
+from ...process.events import Order, Preempt, SendSignal, SendStacks, StopAt
 from .cause import Failure, failure
 from .report import utc
 from .state import ProcessState, names
@@ -57,6 +58,27 @@ _SAME_EVENT = 1.0
 """Seconds within which signals to several processes count as one, as Slurm sends them."""
 
 
+class Asked(IntEnum):
+    """What the signals that came ask of the run."""
+
+    NOTHING = 0
+    WARNED = 1
+    """To prepare for its end."""
+    END = 2
+    """To end within the grace period."""
+    END_AT_ONCE = 3
+
+
+class Preemption(IntEnum):
+    """How far the programs have agreed on a step to stop at."""
+
+    NONE = 0
+    ANNOUNCED = 1
+    ASKED = 2
+    """Every program was asked for its step."""
+    AGREED = 3
+
+
 class Stop:
     """The signals that asked the run to stop, and the orders that follow from them.
 
@@ -69,12 +91,15 @@ class Stop:
     def __init__(self, grace: float) -> None:
         self.requested_at: float | None = None
         self.number = 0
-        self.ends_all = False
+        self._asked, self._preemption = Asked.NOTHING, Preemption.NONE
         self._grace = grace
         self._source: int | None = None
-        self._enforce = False
         self._pending: list[int] = []
-        self._announced = self._preempting = self._agreed = False
+
+    @property
+    def ends_all(self) -> bool:
+        """Whether all programs must end."""
+        return self._asked >= Asked.END
 
     @property
     def cause(self) -> str:
@@ -88,44 +113,41 @@ class Stop:
         return f"{where} got {signal.Signals(self.number).name}"
 
     def request(self, number: int, process: int | None, now: float) -> None:
-        """Note a signal that a supervisor or a program received.
-
-        Raises:
-            ValueError: The signal is not one that asks to stop.
-        """
+        """Note a signal that a supervisor or a program received, if it asks to stop."""
         if number not in _SIGNALS:
-            raise ValueError(f"signal {number}")
-        again = self.ends_all and number not in WARNINGS
-        if again and self.requested_at is not None and now - self.requested_at > _SAME_EVENT:
-            self._enforce = True
-        if self.requested_at is None or (number not in WARNINGS and not self.ends_all):
+            return
+        asks = Asked.WARNED if number in WARNINGS else Asked.END
+        if self.requested_at is None or asks > self._asked:
             self.requested_at, self.number, self._source = now, number, process
             self._pending.append(signal.SIGTERM if number in _LIKE_SIGTERM else number)
-        self.ends_all = self.ends_all or number not in WARNINGS
+        elif asks is Asked.END and now - self.requested_at > _SAME_EVENT:
+            asks = Asked.END_AT_ONCE
+        self._asked = max(self._asked, asks)
 
-    def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:
+    def orders(self, states: Sequence[ProcessState]) -> Iterator[Order]:
         """The orders to send to every machine now."""
-        if not self._pending and not self._announced:
+        if not self._pending and self._preemption is Preemption.NONE:
             return
         cooperate = any(s.cooperates for s in states)
         for number in self._pending:
-            self._announced = self._announced or number != signal.SIGINT
+            if number != signal.SIGINT:
+                self._preemption = max(self._preemption, Preemption.ANNOUNCED)
             if number == signal.SIGINT or not cooperate:
-                yield {"type": "signal", "number": number}
+                yield SendSignal(number)
         self._pending = []
-        if self._announced and cooperate and not self._preempting:
-            self._preempting = True
-            yield {"type": "preempt"}
+        if self._preemption is Preemption.ANNOUNCED and cooperate:
+            self._preemption = Preemption.ASKED
+            yield Preempt()
         alive = [s for s in states if not s.finished]
-        if self._preempting and not self._agreed and all(s.step_reported for s in alive):
-            self._agreed = True
+        if self._preemption is Preemption.ASKED and all(s.step_reported for s in alive):
+            self._preemption = Preemption.AGREED
             # The first step that no process has begun, so that each process still reaches it.
             steps = [s.step for s in alive if s.step is not None]
-            yield {"type": "stop_at", "step": max(steps, default=0) + 1}
+            yield StopAt(max(steps, default=0) + 1)
 
     def overdue(self, now: float) -> bool:
         """Whether the grace period is over."""
-        if self._enforce:
+        if self._asked is Asked.END_AT_ONCE:
             return True
         return self.requested_at is not None and now - self.requested_at > self._grace
 
@@ -133,13 +155,14 @@ class Stop:
         """The failure that the signals caused in a run whose processes have all ended, if any."""
         if self.requested_at is None or not (self.ends_all or any(s.stopped for s in states)):
             return None
-        if self._agreed and all(s.code == 0 and not s.stopped for s in states):
+        agreed = self._preemption is Preemption.AGREED
+        if agreed and all(s.code == 0 and not s.stopped for s in states):
             return None  # they finished before the agreed step
         return failure(self.cause, self.summary, None, now)
 
     def restarted(self) -> None:
         """Announce the preemption again: the programs were restarted."""
-        self._preempting = self._agreed = False
+        self._preemption = min(self._preemption, Preemption.ANNOUNCED)
 
 
 FIRST = 60.0
@@ -209,7 +232,7 @@ class Stalls:
         limit: float,
         *,
         ends: bool,
-        broadcast: Callable[[Mapping[str, Any]], None],
+        broadcast: Callable[[Order], None],
         say: Callable[[str], None],
     ) -> None:
         self.failure: Failure | None = None
@@ -245,7 +268,7 @@ class Stalls:
             if len(stalled) < len(running) and now - self._first_at < self._settle:
                 return
             if stalled:
-                self._broadcast({"type": "stacks"})
+                self._broadcast(SendStacks())
             self._asked_at = now
         if stalled and now - self._asked_at < _STACKS:
             return

@@ -152,7 +152,7 @@ def _first_difference(accounts: Sequence[Account]) -> tuple[str, list[str]]:
     for pairs in itertools.zip_longest(*(o.fields for o in operations), fillvalue=("", "(none)")):
         if len(set(pairs)) > 1:
             name = next(name for name, _ in pairs if name)
-            values = [value if found == name else "(none)" for found, value in pairs]
+            values = [value if key == name else "(none)" for key, value in pairs]
             return name, _around_difference(values)
     return "", [str(account) for account in accounts]
 
@@ -248,11 +248,11 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
     if tree.index == 0:
         texts = [tree.wait_text(f"{name}/text/{speaker}") for speaker in speakers[:2] if wanted]
         tree.put_text(f"{name}/sentence", sentence(groups, accounts, texts))
-    found = tree.wait_text(f"{name}/sentence")
+    text = tree.wait_text(f"{name}/sentence")
     _await_readers(tree, f"{name}/read")
     if tree.index == 0:
         time.sleep(HEAD_START)
-    return found
+    return text
 
 
 def _await_readers(tree: Tree, name: str) -> None:
@@ -297,14 +297,14 @@ def _merge_groups(messages: Sequence[str]) -> str:
             group[0] += count
             group[1] += ranges
     for group in merged.values():
-        group[1] = _joined(group[1])[:_RANGES]
+        group[1] = _join_ranges(group[1])[:_RANGES]
     order = sorted(merged, key=lambda digest: (-merged[digest][0], merged[digest][1][0]))
     text = json.dumps({digest: merged[digest] for digest in order[:_GROUPS]}, separators=(",", ":"))
     assert len(text) <= LIMIT
     return text
 
 
-def _joined(ranges: list[list[int]]) -> list[list[int]]:
+def _join_ranges(ranges: list[list[int]]) -> list[list[int]]:
     """Ranges of indices, sorted, and adjacent ones as one."""
     joined: list[list[int]] = []
     for low, high in sorted(ranges):

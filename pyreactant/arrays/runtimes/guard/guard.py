@@ -143,10 +143,6 @@ class Guard:
             stream.turn.release()
         return stream.make(made)
 
-    def agreed(self, key: int) -> bool:
-        """Whether an operation with this `key` in this thread would wait for nobody."""
-        return key in self._stream().agreed
-
     def settle(self, timeout: float = 2.0) -> None:
         """Wait for the next comparison, after an error that another process may have caused.
 
@@ -180,7 +176,7 @@ class Guard:
         if os.getpid() != self._pid or self._watch.ending or self._watch.closed:
             return  # a fork, or called before
         self._raise_failure()
-        self._named(threading.main_thread().name).enter(Operation(END, "", (), ""))
+        self._stream_of(threading.main_thread().name).enter(Operation(END, "", (), ""))
         self._watch.end()
         deadline = time.monotonic() + timeout
         while not self._watch.finished.wait(0.1) and time.monotonic() < deadline:
@@ -221,12 +217,12 @@ class Guard:
     def _stream(self) -> Stream:
         """The stream of this thread."""
         try:
-            found: Stream = self._local.stream
+            stream: Stream = self._local.stream
         except AttributeError:
-            found = self._local.stream = self._named(threading.current_thread().name)
-        return found
+            stream = self._local.stream = self._stream_of(threading.current_thread().name)
+        return stream
 
-    def _named(self, name: str) -> Stream:
+    def _stream_of(self, name: str) -> Stream:
         with self._lock:
             return self._streams.setdefault(name, Stream(name))
 

@@ -62,8 +62,8 @@ class Operation:
 def digest_of(parts: list[str]) -> int:
     """A 64-bit digest of texts, equal on every process (Python's own hash is not)."""
     data = "\0".join(f"{len(part)} {part}" for part in parts)
-    found = hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(found, "little")
+    digest = hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[3]) + os.sep
@@ -106,8 +106,8 @@ def program_digest(text: str) -> str:
 
 def _start_of_body(text: str) -> int:
     """Where the first function begins; large constants come later."""
-    found = text.find("func.func")
-    return found if found >= 0 else len(text)
+    start = text.find("func.func")
+    return start if start >= 0 else len(text)
 
 
 _ALL = 1 << 20
@@ -122,7 +122,7 @@ def placing(kind: str, aval: Aval, array: np.ndarray | None = None) -> Operation
         aval: Shape, dtype and sharding.
         array: The global array if every process gives it; its values are compared then.
     """
-    fields = [*_described(aval)]
+    fields = [*_fields_of(aval)]
     if array is not None:
         fields.append((VALUES, values_digest(array)))
     return Operation(kind, "", tuple(fields), caller_line())
@@ -133,7 +133,7 @@ def compiling(call: Call, lowered: Lowered) -> Operation:
     arguments = [
         (f"argument {number} {name}", value)
         for number, aval in enumerate(call.avals)
-        for name, value in _described(aval)
+        for name, value in _fields_of(aval)
     ]
     fields = [
         *arguments,
@@ -163,13 +163,13 @@ class Calls:
         code = frame.f_code
         # The code object itself takes longer to hash; it is kept, so that its id stays its own.
         key = (id(code), frame.f_lasti)
-        found = self._operations.get(key)
-        if found is None:
+        entry = self._operations.get(key)
+        if entry is None:
             program = (("program", f"{self._compiled.digest:016x}"),)
             what = f"{self._compiled.what} (compiled at {self._compiled.line})"
             operation = Operation("run", what, program, caller_line())
-            found = self._operations[key] = (operation, code)
-        return found[0]
+            entry = self._operations[key] = (operation, code)
+        return entry[0]
 
 
 def gathering(what: str) -> Operation:
@@ -191,7 +191,7 @@ def _sample(array: np.ndarray) -> np.ndarray:
     return array[np.unravel_index(np.arange(0, array.size, step), array.shape)]
 
 
-def _described(aval: Aval) -> Sequence[tuple[str, str]]:
+def _fields_of(aval: Aval) -> Sequence[tuple[str, str]]:
     sharding = aval.sharding
     return (
         ("shape", str(aval.shape)),
@@ -280,7 +280,7 @@ class Stream:
         """Digest of the first `count` operations, of at least `base`."""
         with self._lock:
             start, digest = self._mark if self._mark[0] <= count else (self.base, self._base_digest)
-            digest = self._mixed(digest, start, count)
+            digest = self._mix(digest, start, count)
             self._mark = max(self._mark, (count, digest))
             return digest
 
@@ -288,12 +288,12 @@ class Stream:
         """As `digest_at`, for ascending counts."""
         with self._lock:
             start, digest = self.base, self._base_digest
-            found = []
+            digests = []
             for count in counts:
-                digest = self._mixed(digest, start, count)
+                digest = self._mix(digest, start, count)
                 start = count
-                found.append(digest)
-            return found
+                digests.append(digest)
+            return digests
 
     def operation(self, number: int) -> Operation | None:
         """The operation of this number, of at least `base`; None if it is yet to come."""
@@ -301,9 +301,9 @@ class Stream:
             index = number - self.base
             if index >= len(self.history):
                 return None
-            return self._described(self.history[index], self.takes[index])
+            return self._with_arrays(self.history[index], self.takes[index])
 
-    def _mixed(self, digest: int, start: int, stop: int) -> int:
+    def _mix(self, digest: int, start: int, stop: int) -> int:
         """A digest, and the operations of these numbers."""
         part = slice(start - self.base, stop - self.base)
         for operation, arrays in zip(self.history[part], self.takes[part], strict=True):
@@ -313,7 +313,7 @@ class Stream:
             digest = (digest * _ODD ^ taken) & _MASK
         return digest
 
-    def _described(self, operation: Operation, arrays: tuple[int, ...]) -> Operation:
+    def _with_arrays(self, operation: Operation, arrays: tuple[int, ...]) -> Operation:
         """An operation, with the arrays that it takes among its fields."""
         if not arrays:
             return operation

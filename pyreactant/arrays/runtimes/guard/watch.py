@@ -167,9 +167,9 @@ class Watch:
             probes = {agrees + span * i // (_PROBES + 1) for i in range(1, _PROBES + 1)}
             counts = sorted(probes - {agrees})
             mine = "".join(_hexadecimal(digest) for digest in stream.digests_at(counts))
-            found = self._tree.exchange(f"{name}/{step}", mine, _merge_probes)
+            merged = self._tree.exchange(f"{name}/{step}", mine, _merge_probes)
             ends = [agrees, *counts, differs]
-            first = found.find(_DIFFERS) // _WIDTH if _DIFFERS in found else len(counts)
+            first = merged.find(_DIFFERS) // _WIDTH if _DIFFERS in merged else len(counts)
             agrees, differs, step = ends[first], ends[first + 1], step + 1
         return agrees
 

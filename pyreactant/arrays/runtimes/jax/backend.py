@@ -92,7 +92,7 @@ class JaxBackend(AbstractBackend):
 
     def capabilities(self) -> Capabilities:
         held = set(NAMES)
-        if not x64.held():
+        if not x64.may_hold():
             held -= x64.WIDE
         if self._devices[0].platform == "tpu":
             held -= {"complex128"}
@@ -334,12 +334,12 @@ def _find_devices(
         StateError: JAX had already started with other devices than requested.
     """
     try:
-        found = jax.devices(options.platform)
+        devices = jax.devices(options.platform)
     except RuntimeError as error:
         raise _no_platform(options.platform, group.local_device_ids, error) from error
-    local = sum(owner[d.process_index] == group.process_index for d in found)
+    local = sum(owner[d.process_index] == group.process_index for d in devices)
     cpus, own = options.num_cpu_devices, group.local_device_ids
-    platform = _platform_of(found[0])
+    platform = _platform_of(devices[0])
     if cpus is not None and platform == "cpu" and local != cpus:
         raise StateError(
             f"{argument('num_cpu_devices', cpus)} was requested, but JAX had already started with "
@@ -350,7 +350,7 @@ def _find_devices(
             f"local_device_ids={own} was requested, but JAX has {local} GPUs in this process; "
             "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
         )
-    return tuple(sorted(found, key=lambda d: (owner[d.process_index], d.id)))
+    return tuple(sorted(devices, key=lambda d: (owner[d.process_index], d.id)))
 
 
 def _no_platform(

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from ....base.errors import ShardingError
 from ...mesh import Mesh
 from ...sharding import Axes, NamedSharding
-from ...tree import IsLeaf, data_fields, is_user_dataclass, rebuilt, too_deep
+from ...tree import IsLeaf, data_fields, is_user_dataclass, rebuild_dataclass, too_deep
 
 _AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 _NAMES = {kind: name for name, kind in _AXIS_TYPES.items()}
@@ -188,13 +188,13 @@ class DataclassNode:
         """The node of a dataclass."""
         data, static = data_fields(type(value))
         fixed = tuple(getattr(value, name) for name in static)
-        return cls(type(value), fixed, [wrapped(getattr(value, name)) for name in data])
+        return cls(type(value), fixed, [wrap_dataclasses(getattr(value, name)) for name in data])
 
-    def restored(self) -> Any:
+    def restore(self) -> Any:
         """The dataclass."""
         data, static = data_fields(self.kind)
-        values = (*map(_restored, self.children), *self.fixed)
-        return rebuilt(self.kind, zip((*data, *static), values, strict=True))
+        values = (*map(_restore_dataclasses, self.children), *self.fixed)
+        return rebuild_dataclass(self.kind, zip((*data, *static), values, strict=True))
 
 
 def _flatten_with_keys(node: DataclassNode) -> Any:
@@ -221,13 +221,13 @@ class JaxTrees:
         except (RecursionError, SystemError):  # jaxlib's binding gives the latter for the former
             raise too_deep() from None
         if any(map(is_user_dataclass, set(map(type, leaves)))):
-            return jax.tree.flatten(wrapped(tree, is_leaf), is_leaf=is_leaf)
+            return jax.tree.flatten(wrap_dataclasses(tree, is_leaf), is_leaf=is_leaf)
         return leaves, structure
 
     def unflatten(self, structure: Any, leaves: Sequence[Any]) -> Any:
         """As `Trees.unflatten`."""
         tree = jax.tree.unflatten(structure, leaves)
-        return _restored(tree) if _has_dataclasses(structure) else tree
+        return _restore_dataclasses(tree) if _has_dataclasses(structure) else tree
 
     def is_leaf(self, structure: Any) -> bool:
         """As `Trees.is_leaf`."""
@@ -235,15 +235,15 @@ class JaxTrees:
 
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
         """As `Trees.up_to`."""
-        return list(prefix.flatten_up_to(wrapped(tree)))
+        return list(prefix.flatten_up_to(wrap_dataclasses(tree)))
 
     def paths(self, tree: Any) -> list[str]:
         """As `Trees.paths`."""
-        found = jax.tree.leaves_with_path(wrapped(tree))
-        return [jax.tree_util.keystr(path) for path, _ in found]
+        leaves = jax.tree.leaves_with_path(wrap_dataclasses(tree))
+        return [jax.tree_util.keystr(path) for path, _ in leaves]
 
 
-def wrapped(tree: Any, is_leaf: IsLeaf | None = None) -> Any:
+def wrap_dataclasses(tree: Any, is_leaf: IsLeaf | None = None) -> Any:
     """A tree that JAX can flatten: with nodes in place of dataclasses that it does not know."""
 
     def wrap(leaf: Any) -> Any:
@@ -255,9 +255,9 @@ def wrapped(tree: Any, is_leaf: IsLeaf | None = None) -> Any:
     return jax.tree.map(wrap, tree, is_leaf=is_leaf)
 
 
-def _restored(tree: Any) -> Any:
+def _restore_dataclasses(tree: Any) -> Any:
     def restore(leaf: Any) -> Any:
-        return leaf.restored() if isinstance(leaf, DataclassNode) else leaf
+        return leaf.restore() if isinstance(leaf, DataclassNode) else leaf
 
     return jax.tree.map(restore, tree, is_leaf=lambda node: isinstance(node, DataclassNode))
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import jax
 
-from ....base.errors import DeadlineError, RendezvousError, StateError
+from ....base.errors import DeadlineError, PeerLostError, RendezvousError, StateError
 from ....base.process import end_at_once_on_error
+from ....base.words import is_absent_key
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
@@ -288,8 +289,8 @@ def _exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
     try:
         store.key_value_set(f"{key}/{group.process_index}", str(mine))
         store.wait_at_barrier(f"{key}/all", _EXCHANGE_TIMEOUT)
-        found = {int(k.rpartition("/")[2]): int(v) for k, v in store.key_value_dir_get(key)}
-        indices = [found[i] for i in range(group.num_processes)]
+        indices_of = {int(k.rpartition("/")[2]): int(v) for k, v in store.key_value_dir_get(key)}
+        indices = [indices_of[i] for i in range(group.num_processes)]
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
         raise RendezvousError(
             f"process {group.process_index} of {group.num_processes} did not learn JAX's index of "
@@ -374,7 +375,7 @@ class JaxStore:
             try:
                 value: str = self._client.key_value_try_get(key)
             except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
-                if str(error).startswith("NOT_FOUND"):
+                if is_absent_key(error):
                     return None
                 raise
             return value
@@ -395,7 +396,7 @@ def _lost_store_named() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise DeadlineError(
+        raise PeerLostError(
             "the connection to process 0, which holds the run's store, was lost: "
             f"{str(error).splitlines()[0]}"
         ) from error

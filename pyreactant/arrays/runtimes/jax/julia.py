@@ -20,7 +20,7 @@ from ....base.errors import DTypeError, InvalidArgumentError
 from ...array import ShardedArray
 from . import x64
 from .convert import JaxTrees
-from .stablehlo import Module, listed, words
+from .stablehlo import Module, listing, words
 
 FORWARD, REVERSE = "forward", "reverse"
 _TREES = JaxTrees()
@@ -42,13 +42,13 @@ class _Body:
 
     def module(self, mode: str) -> Module:
         assert self.derivatives is not None
-        found = self.derivatives[mode]
-        if isinstance(found, Module):
-            return found
+        module = self.derivatives[mode]
+        if isinstance(module, Module):
+            return module
         raise InvalidArgumentError(
-            f"{self.what}: Enzyme has no {mode} derivative of it: {found}; differentiate it in the "
-            "other mode (jax.jvp is forward, jax.grad and jax.vjp are reverse), or write the Julia "
-            "function with other operations"
+            f"{self.what}: Enzyme has no {mode} derivative of it: {module}; differentiate it in "
+            "the other mode (jax.jvp is forward, jax.grad and jax.vjp are reverse), or write the "
+            "Julia function with other operations"
         )
 
 
@@ -80,7 +80,7 @@ class JuliaFunction:
         self.__name__ = self.__qualname__ = name
         self._what = what
         self._body = _Body(what, module, derivatives)
-        self._arguments = [reversed_aval(one) for one in module.arguments]
+        self._arguments = [reversed_aval(aval) for aval in module.arguments]
         self._structure = structure
         self._numbers, self._results = _TREES.flatten(results)
         self._record = record
@@ -103,27 +103,27 @@ class JuliaFunction:
             )
         if self._body.value.wide and not x64.is_on():
             raise DTypeError(
-                f"{self._what} has 64-bit types: ({listed(self._arguments)}) -> "
-                f"({listed(self._body.value.results)}), and JAX's x64 mode is off; call it inside "
+                f"{self._what} has 64-bit types: ({listing(self._arguments)}) -> "
+                f"({listing(self._body.value.results)}), and JAX's x64 mode is off; call it inside "
                 "'with jax.enable_x64(True):', or lower it for 32-bit arguments"
             )
-        got = [self._typed(number, leaf) for number, leaf in enumerate(leaves)]
+        got = [self._aval_of(number, leaf) for number, leaf in enumerate(leaves)]
         if list(map(words, got)) != list(map(words, self._arguments)):
             raise InvalidArgumentError(
-                f"{self._what} was lowered for ({listed(self._arguments)}), got ({listed(got)}); "
+                f"{self._what} was lowered for ({listing(self._arguments)}), got ({listing(got)}); "
                 "give such arrays, or call as_jax for these"
             )
-        found = self._jitted(*_alike(leaves, got))
-        return _TREES.unflatten(self._results, [found[number] for number in self._numbers])
+        results = self._jitted(*_alike(leaves, got))
+        return _TREES.unflatten(self._results, [results[number] for number in self._numbers])
 
     def as_text(self) -> str:
         """The module as text, in the form that `as_jax(stablehlo=)` reads; sizes are reversed."""
         return self._record
 
     def __repr__(self) -> str:
-        return f"<{self._what}, lowered for ({listed(self._arguments)})>"
+        return f"<{self._what}, lowered for ({listing(self._arguments)})>"
 
-    def _typed(self, number: int, leaf: Any) -> Any:
+    def _aval_of(self, number: int, leaf: Any) -> Any:
         if isinstance(leaf, ShardedArray):
             raise InvalidArgumentError(
                 f"{self._what} takes JAX's arrays, got a pyreactant.ShardedArray as argument "
@@ -137,9 +137,9 @@ class JuliaFunction:
             ) from None
 
 
-def reversed_aval(one: Any) -> jax.ShapeDtypeStruct:
+def reversed_aval(aval: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of an array in Python's order, for one in a module of Reactant's."""
-    return jax.ShapeDtypeStruct(one.shape[::-1], one.dtype)
+    return jax.ShapeDtypeStruct(aval.shape[::-1], aval.dtype)
 
 
 def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
@@ -153,8 +153,8 @@ def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
 
 
 def _run(body: _Body, *leaves: Any) -> list[Any]:
-    found = _value.bind(*map(jnp.transpose, leaves), body=body)
-    return list(map(jnp.transpose, found))
+    results = _value.bind(*map(jnp.transpose, leaves), body=body)
+    return list(map(jnp.transpose, results))
 
 
 _value = Primitive("julia_function")
@@ -166,34 +166,34 @@ _derivative.multiple_results = True
 _derivative.def_impl(partial(dispatch.apply_primitive, _derivative))
 
 
-def _described(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def _result_avals(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
     if not given or not _varying(given[0]):
-        return [jax.core.ShapedArray(one.shape, one.dtype) for one in wanted]
+        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in wanted]
     mesh, varying = given[0].sharding.mesh, given[0].manual_axis_type
     return [
         jax.core.ShapedArray(
-            one.shape,
-            one.dtype,
-            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(one.shape))),
+            aval.shape,
+            aval.dtype,
+            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(aval.shape))),
             manual_axis_type=varying,
         )
-        for one in wanted
+        for aval in wanted
     ]
 
 
 def _varying(aval: Any) -> frozenset[str]:
     """The axes of `shard_map` over which an array varies."""
-    found: frozenset[str] = aval.manual_axis_type.varying
-    return found
+    axes: frozenset[str] = aval.manual_axis_type.varying
+    return axes
 
 
 def _outputs(*avals: Any, body: _Body) -> list[Any]:
-    return _described(body.value.results, avals)
+    return _result_avals(body.value.results, avals)
 
 
 def _derivative_outputs(*avals: Any, body: _Body, mode: str, active: tuple[bool, ...]) -> list[Any]:
-    return _described(_ends(body, mode)[1], avals)
+    return _result_avals(_ends(body, mode)[1], avals)
 
 
 def _ends(body: _Body, mode: str) -> tuple[list[Any], list[Any]]:
@@ -210,8 +210,8 @@ def _lower_derivative(*args: Any, body: _Body, mode: str, active: tuple[bool, ..
     count = len(body.value.arguments)
     given = iter(args[count:])
     linear = [
-        next(given) if there else jnp.zeros(one.shape, one.dtype)
-        for there, one in zip(active, _ends(body, mode)[0], strict=True)
+        next(given) if there else jnp.zeros(aval.shape, aval.dtype)
+        for there, aval in zip(active, _ends(body, mode)[0], strict=True)
     ]
     return body.module(mode).bind([*args[:count], *linear])
 
@@ -223,15 +223,15 @@ def _differentiate(primals: Any, tangents: Any, *, body: _Body) -> tuple[Any, An
             "as_jax(..., differentiable=True), which needs the package enzyme-ad, or keep it out "
             "of the differentiation with jax.lax.stop_gradient on its arguments"
         )
-    active, given = _given(tangents)
+    active, given = _nonzero(tangents)
     results = _value.bind(*primals, body=body)
     return results, _derivative.bind(*primals, *given, body=body, mode=FORWARD, active=active)
 
 
-def _given(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
+def _nonzero(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
     """Which tangents are not symbolic zeros, and these."""
-    active = tuple(type(one) is not ad.Zero for one in values)
-    return active, [one for one, there in zip(values, active, strict=True) if there]
+    active = tuple(type(tangent) is not ad.Zero for tangent in values)
+    return active, [tangent for tangent, there in zip(values, active, strict=True) if there]
 
 
 def _differentiate_twice(
@@ -239,16 +239,16 @@ def _differentiate_twice(
 ) -> tuple[Any, Any]:
     """The derivative in a further direction; it is linear, so that only its arguments refuse."""
     count = len(body.value.arguments)
-    if any(type(one) is not ad.Zero for one in tangents[:count]):
+    if any(type(tangent) is not ad.Zero for tangent in tangents[:count]):
         raise InvalidArgumentError(
             f"{body.what} has first derivatives only, and something differentiates one of them "
             "(jax.hessian, grad of grad); compute the second derivative by differences of first "
             "ones, or write the function with JAX"
         )
     results = _derivative.bind(*primals, body=body, mode=mode, active=active)
-    there, given = _given(tangents[count:])
+    there, given = _nonzero(tangents[count:])
     wanted = iter(there)
-    further = tuple(one and next(wanted) for one in active)
+    further = tuple(tangent and next(wanted) for tangent in active)
     options = {"body": body, "mode": mode, "active": further}
     return results, _derivative.bind(*primals[:count], *given, **options)
 
@@ -257,13 +257,14 @@ def _transpose(
     cotangents: Any, *args: Any, body: _Body, mode: str, active: tuple[bool, ...]
 ) -> list[Any]:
     count = len(body.value.arguments)
-    there, given = _given(cotangents)
+    there, given = _nonzero(cotangents)
     other = REVERSE if mode == FORWARD else FORWARD
-    found = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
-    chosen = [one for one, used in zip(found, active, strict=True) if used]
+    derivatives = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
+    chosen = [derivative for derivative, used in zip(derivatives, active, strict=True) if used]
     linear = args[count:]
     return [None] * count + [
-        one if ad.is_undefined_primal(at) else None for one, at in zip(chosen, linear, strict=True)
+        derivative if ad.is_undefined_primal(argument) else None
+        for derivative, argument in zip(chosen, linear, strict=True)
     ]
 
 

@@ -11,13 +11,22 @@ import jax
 import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
+from ....base.words import has_other_devices, has_other_mesh
 from ...array import Aval
 from ...backend import Call, Executable, Lowered
 from ...program import Program, function_name, load
 from ...sharding import NamedSharding
 from ...tree import broadcast
 from . import x64
-from .convert import Devices, JaxTrees, jax_mesh, jax_sharding, our_sharding, plain_dtype, wrapped
+from .convert import (
+    Devices,
+    JaxTrees,
+    jax_mesh,
+    jax_sharding,
+    our_sharding,
+    plain_dtype,
+    wrap_dataclasses,
+)
 
 TREES = JaxTrees()
 _LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
@@ -33,11 +42,11 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     """
     if call.program.stablehlo is not None:
         call = _of_a_file(call)
-    wide = x64.needed(call)
+    wide = x64.is_needed(call)
     body = _Body(call, devices)
     jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=body.donated)
     with _contexts(call, devices, wide):
-        with x64.noted(call, wide):
+        with x64.note_wide(call, wide):
             lowered = _named_meshes(call, lambda: jitted.lower(*body.leaves()))
         text = lowered.as_text()
     calls_back = "callback" in text
@@ -46,7 +55,7 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
 
     def compile_() -> Executable:
         with _contexts(call, devices, wide):
-            compiled = _compiled(call, lowered)
+            compiled = _compile(call, lowered)
         avals = body.describe(outputs, compiled)
         if wide and calls_back:
             execute, wait = partial(_with_callbacks, compiled), False
@@ -91,7 +100,7 @@ class _Body:
             # JAX sees a flat list, so that a call need not flatten its arguments twice.
             results = function(*TREES.unflatten(call.structure, leaves), **static)
             self._check(results)
-            return wrapped(results)
+            return wrap_dataclasses(results)
 
         traced.__name__ = traced.__qualname__ = function_name(function)
         # JAX's errors name the user's function then; the arguments stay a flat list.
@@ -148,13 +157,17 @@ class _Body:
         """Shape, dtype and sharding of each result."""
         chosen = jax.tree.leaves(compiled.output_shardings)
         return tuple(
-            Aval(tuple(out.shape), plain_dtype(out.dtype), given or self._chosen(number, one))
-            for number, (out, given, one) in enumerate(
+            Aval(
+                tuple(out.shape),
+                plain_dtype(out.dtype),
+                given or self._sharding_of(number, sharding),
+            )
+            for number, (out, given, sharding) in enumerate(
                 zip(outputs, self._given, chosen, strict=True)
             )
         )
 
-    def _chosen(self, number: int, sharding: Any) -> NamedSharding:
+    def _sharding_of(self, number: int, sharding: Any) -> NamedSharding:
         """Our form of the sharding that the compiler chose for an output."""
         what = f"program {self._call.program.name!r}: output {number}"
         try:
@@ -176,7 +189,7 @@ def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedS
         ) from None
 
 
-def _compiled(call: Call, lowered: Any) -> Any:
+def _compile(call: Call, lowered: Any) -> Any:
     try:
         return lowered.compile()
     except jax.errors.JaxRuntimeError as error:
@@ -193,20 +206,20 @@ def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except ValueError as error:
-        if len(call.meshes) > 1 and "incompatible devices" in str(error):
+        if len(call.meshes) > 1 and has_other_devices(error):
             raise ShardingError(
                 f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
                 f"its arguments lie on {' and '.join(map(repr, call.meshes))}; place them on "
                 "meshes with the same device_ids"
             ) from None
-        if call.out_sharding is not None and "incompatible devices" in str(error):
+        if call.out_sharding is not None and has_other_devices(error):
             raise ShardingError(
                 f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
                 f"its arguments lie on {' and '.join(map(repr, call.meshes))}, and the results go "
                 "to a mesh with another order or with other devices; give both meshes the same "
                 "device_ids, or gather the array and place it anew"
             ) from None
-        if len(call.meshes) > 1 and "mesh" in str(error):
+        if len(call.meshes) > 1 and has_other_mesh(error):
             raise ShardingError(
                 f"program {call.program.name!r}: shard_map takes the mesh of the arguments, but "
                 f"these lie on {' and '.join(map(repr, call.meshes))}; place them on one mesh, or "

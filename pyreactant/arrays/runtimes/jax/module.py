@@ -19,10 +19,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from ....base.errors import InvalidArgumentError
+from ....base.words import unknown_operation
 from ...stablehlo import mlir_dtype
 
 _DIALECTS = ("stablehlo", "sdy", "func", "chlo", "mhlo", "arith", "shape", "tensor", "builtin")
-_UNKNOWN = re.compile(r"Dialect `\w+' not found for custom op '([^']+)'")
 
 
 def parse(text: str) -> Any:
@@ -41,8 +41,8 @@ def parse(text: str) -> Any:
     except ir.MLIRError as error:
         if "main" not in text or _is_bytecode(text):
             raise _not_a_module(text) from None
-        if found := _UNKNOWN.search(str(error)):
-            raise _foreign([found[1]]) from None
+        if operation := unknown_operation(error):
+            raise _foreign([operation]) from None
         raise
     if find_main(module) is None:
         raise _not_a_module(text)
@@ -127,14 +127,14 @@ def _check_shapes(operations: Sequence[Any]) -> None:
 
 def _line(place: Any) -> str:
     """The line in the text, which MLIR calls "-"; "" for a location in the original program."""
-    found = re.match(r'loc\("-":(\d+):', str(place))
-    return f"line {found[1]} of " if found else ""
+    match = re.match(r'loc\("-":(\d+):', str(place))
+    return f"line {match[1]} of " if match else ""
 
 
-def _is_dynamic(found: Any) -> bool:
-    if isinstance(found, ir.RankedTensorType):
-        return not found.has_static_shape
-    return isinstance(found, ir.UnrankedTensorType)
+def _is_dynamic(type_: Any) -> bool:
+    if isinstance(type_, ir.RankedTensorType):
+        return not type_.has_static_shape
+    return isinstance(type_, ir.UnrankedTensorType)
 
 
 def _values(op: Any) -> Iterator[tuple[Any, Any]]:
@@ -153,15 +153,15 @@ def rows_of(main: Any, kind: str, count: int) -> list[Any]:
 
 
 def _tensors(main: Any, types: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
-    for found, attributes in zip(types, rows_of(main, kind, len(types)), strict=True):
-        if not isinstance(found, ir.RankedTensorType):
+    for type_, attributes in zip(types, rows_of(main, kind, len(types)), strict=True):
+        if not isinstance(type_, ir.RankedTensorType):
             raise InvalidArgumentError(
-                f"arguments and results of main must be tensors, got {str(found)[:60]}; export a "
+                f"arguments and results of main must be tensors, got {str(type_)[:60]}; export a "
                 "program whose arguments and results are arrays"
             )
         yield {
-            "shape": list(found.shape),
-            "dtype": mlir_dtype(str(found.element_type)),
+            "shape": list(type_.shape),
+            "dtype": mlir_dtype(str(type_.element_type)),
             "axes": _axes(attributes),
             "mhlo": _value(attributes, "mhlo.sharding") or "",
         }
@@ -198,7 +198,7 @@ def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
         for op in module.body.operations
         if op.operation.name == "sdy.mesh"
     }
-    used = [_resolved(sharding.mesh_or_ref, named) for sharding in shardings]
+    used = [_mesh_of(sharding.mesh_or_ref, named) for sharding in shardings]
     for attribute in [*used, *named.values()]:
         mesh = sdy.MeshAttr(attribute)
         axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
@@ -211,7 +211,7 @@ def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
     return None
 
 
-def _resolved(mesh: Any, named: Mapping[str, Any]) -> Any:
+def _mesh_of(mesh: Any, named: Mapping[str, Any]) -> Any:
     """The mesh of a sharding, which refers to it by name or contains it."""
     return named[mesh.value] if isinstance(mesh, ir.FlatSymbolRefAttr) else mesh
 
@@ -257,7 +257,7 @@ def to_shardy(module: Any) -> set[int]:
         if kind in main.attributes:
             types = main.type.inputs if kind == "arg_attrs" else main.type.results
             rows = zip(main.attributes[kind], types, strict=True)
-            main.attributes[kind] = ir.ArrayAttr.get([_row(row, one) for row, one in rows])
+            main.attributes[kind] = ir.ArrayAttr.get([_row(row, type_) for row, type_ in rows])
     for op in list(operations_of(module.operation)):
         if "mhlo.sharding" not in op.attributes:
             continue
@@ -277,8 +277,8 @@ def _sizes(module: Any) -> set[int]:
         for name in ("mhlo.sharding", "arg_attrs", "res_attrs")
         if name in op.attributes
     )
-    found = (one for text in texts for one in _TILED.finditer(text))
-    return {int(np.prod(_numbers(one["tiles"]))) for one in found}
+    matches = (match for text in texts for match in _TILED.finditer(text))
+    return {int(np.prod(_numbers(match["tiles"]))) for match in matches}
 
 
 def _constrain(op: Any, text: str) -> None:
@@ -291,7 +291,7 @@ def _constrain(op: Any, text: str) -> None:
 
 
 def _row(row: Any, type_: Any) -> Any:
-    named = {one.name: one.attr for one in row}
+    named = {attribute.name: attribute.attr for attribute in row}
     text = named.pop("mhlo.sharding", None)
     if text is not None and "sdy.sharding" not in named:
         named["sdy.sharding"] = sharding_of(text.value, len(type_.shape))
@@ -322,19 +322,19 @@ def sharding_of(text: str, ndim: int) -> Any:
 
 def _tiles(text: str, ndim: int) -> tuple[list[int], list[int]]:
     """Number of blocks along each dimension and along copies, and the devices row-major."""
-    found = _TILED.fullmatch(text)
-    cuts = _numbers(found["tiles"]) if found else []
-    if found is None or len(cuts) != ndim + bool(found["last"]):
+    match = _TILED.fullmatch(text)
+    cuts = _numbers(match["tiles"]) if match else []
+    if match is None or len(cuts) != ndim + bool(match["last"]):
         raise InvalidArgumentError(
             f"the StableHLO file has the sharding {text} for a tensor of {ndim} dimensions; a "
             "program takes replicated and tiled ones: export it with Shardy's shardings"
         )
-    if found["listed"]:
-        return cuts, _numbers(found["listed"])
-    source = _numbers(found["source"])
+    if match["listed"]:
+        return cuts, _numbers(match["listed"])
+    source = _numbers(match["source"])
     ids = np.arange(int(np.prod(source))).reshape(source)
-    if found["order"]:
-        ids = ids.transpose(_numbers(found["order"]))
+    if match["order"]:
+        ids = ids.transpose(_numbers(match["order"]))
     return cuts, [int(i) for i in ids.reshape(-1)]
 
 

@@ -4,7 +4,8 @@ The module becomes a function of the module that JAX lowers, by a primitive of i
 at the call keep the shardings of its arguments and results.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from ....base.errors import InvalidArgumentError, PyReactantError, ShardingError
 from ...backend import Call
 from ...dtypes import as_dtype
 from ...program import Program
-from ...stablehlo import described, mlir_dtype, read, state
+from ...stablehlo import label, mlir_dtype, read, state
 from . import x64
 from .convert import JaxTrees
 from .module import attribute, describe, find_main, operations_of, parse, rows_of, to_shardy
@@ -57,12 +58,12 @@ class Module:
         self.__name__ = name
         self._what = what
         self.text = text
-        found = self._checked()
-        self.arguments = [self._aval(one) for one in found["arguments"]]
-        self.results = [self._aval(one) for one in found["results"]]
-        self.partitions = self._partitions(found["num_partitions"], found["mesh"])
-        self.sharded = bool(found["shardy"] or found["mesh"] or found["custom_calls"])
-        self.wide = any(x64.is_wide(one.dtype) for one in (*self.arguments, *self.results))
+        facts = self._read_facts()
+        self.arguments = [self._aval(aval) for aval in facts["arguments"]]
+        self.results = [self._aval(aval) for aval in facts["results"]]
+        self.partitions = self._partitions(facts["num_partitions"], facts["mesh"])
+        self.sharded = bool(facts["shardy"] or facts["mesh"] or facts["custom_calls"])
+        self.wide = any(x64.is_wide(aval.dtype) for aval in (*self.arguments, *self.results))
 
     def __call__(self, *args: Any) -> Any:
         """The results for JAX's arrays: one, or a tuple of several.
@@ -72,10 +73,10 @@ class Module:
         """
         leaves, _ = JaxTrees().flatten(args)
         got = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-        if [words(one) for one in got] != [words(one) for one in self.arguments]:
+        if [words(aval) for aval in got] != [words(aval) for aval in self.arguments]:
             raise InvalidArgumentError(
-                f"{self._what} takes the arguments ({listed(self.arguments)}), got "
-                f"({listed(got)}); give arrays with the sizes of the file, where Reactant writes "
+                f"{self._what} takes the arguments ({listing(self.arguments)}), got "
+                f"({listing(got)}); give arrays with the sizes of the file, where Reactant writes "
                 "those of a Julia array in reverse order"
             )
         results = self.bind(leaves)
@@ -84,15 +85,15 @@ class Module:
     def bind(self, leaves: Sequence[Any]) -> list[Any]:
         """The results for arrays that fit; products get JAX's precision if they have none."""
         precision = str(_config.jax_default_matmul_precision).upper()
-        found: list[Any] = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
-        return found
+        results: list[Any] = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
+        return results
 
     @property
     def outputs(self) -> list[Any]:
         """Shape and dtype of each result, as JAX's."""
-        return [jax.core.ShapedArray(one.shape, one.dtype) for one in self.results]
+        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in self.results]
 
-    def parsed(self, precision: str | None) -> Any:
+    def with_precision(self, precision: str | None) -> Any:
         """The module, parsed in the current context.
 
         Args:
@@ -101,8 +102,8 @@ class Module:
         module = ir.Module.parse(self.text)
         for op in operations_of(module.operation):
             if precision and op.name in _PRODUCTS and not _is_precise(op):
-                one = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
-                op.attributes["precision_config"] = ir.ArrayAttr.get([one, one])
+                setting = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
+                op.attributes["precision_config"] = ir.ArrayAttr.get([setting, setting])
         return module
 
     def plain_text(self) -> str:
@@ -110,37 +111,32 @@ class Module:
         module = parse(self.text)
         for op in operations_of(module.operation):
             kinds = ("arg_attrs", "res_attrs") if op.name == "func.func" else ()
-            for name in [one for one in op.attributes if "." in one or one in kinds]:
+            for name in [key for key in op.attributes if "." in key or key in kinds]:
                 del op.attributes[name]
         return str(module)
 
     def dtypes(self) -> set[str]:
         """Names of the element types of all arrays in it."""
-        found = set()
+        dtypes = set()
         for op in operations_of(parse(self.text).operation):
             blocks = (block for region in op.regions for block in region)
-            values = [*op.results, *(one for block in blocks for one in block.arguments)]
-            types = (one.type for one in values if isinstance(one.type, ir.RankedTensorType))
-            found |= {mlir_dtype(str(one.element_type)) for one in types}
-        return found
+            values = [*op.results, *(value for block in blocks for value in block.arguments)]
+            types = (value.type for value in values if isinstance(value.type, ir.RankedTensorType))
+            dtypes |= {mlir_dtype(str(value.element_type)) for value in types}
+        return dtypes
 
-    def _checked(self) -> dict[str, Any]:
-        try:
+    def _read_facts(self) -> dict[str, Any]:
+        with _of_module(self._what):
             module = parse(self.text)
-            _check_functions(self._what, module)
-            found = describe(module)
-        except InvalidArgumentError as error:
-            if str(error).startswith(self._what):
-                raise
-            raise InvalidArgumentError(f"{self._what}: {error}") from None
-        except ir.MLIRError as error:
-            raise InvalidArgumentError(f"{self._what} does not parse: {error}") from None
-        if found["num_replicas"] not in (None, 1):
+        _check_functions(self._what, module)
+        with _of_module(self._what):
+            facts = describe(module)
+        if facts["num_replicas"] not in (None, 1):
             raise InvalidArgumentError(
-                f"{self._what} is written for {found['num_replicas']} replicas; a program has "
+                f"{self._what} is written for {facts['num_replicas']} replicas; a program has "
                 "partitions only: export it with shardings over a mesh (jax.jit, not jax.pmap)"
             )
-        foreign = [one for one in found["custom_calls"] if one not in _SHARDING_CALLS]
+        foreign = [name for name in facts["custom_calls"] if name not in _SHARDING_CALLS]
         if foreign:
             raise InvalidArgumentError(
                 f"{self._what} has custom calls, which need code that is not in the file: "
@@ -151,9 +147,9 @@ class Module:
                 sizes = to_shardy(module)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{self._what}: {error}") from None
-        if found["mesh"] is None and sizes:
-            found["mesh"] = {"axes": [["", max(sizes)]], "text": f"of sizes {sorted(sizes)}"}
-        return found
+        if facts["mesh"] is None and sizes:
+            facts["mesh"] = {"axes": [["", max(sizes)]], "text": f"of sizes {sorted(sizes)}"}
+        return facts
 
     def _partitions(self, given: int | None, mesh: Any) -> int:
         cut = int(np.prod([size for _, size in mesh["axes"]])) if mesh else given or 1
@@ -175,29 +171,40 @@ class Module:
 def _is_precise(op: Any) -> bool:
     """Whether the file itself gives a product's precision or algorithm."""
     given = attribute(op.attributes, "precision_config") or ()
-    return "algorithm" in op.attributes or any("DEFAULT" not in str(one) for one in given)
+    return "algorithm" in op.attributes or any("DEFAULT" not in str(text) for text in given)
 
 
-def words(one: Any) -> str:
+def words(aval: Any) -> str:
     """Shape and dtype of an array in a message."""
-    return f"{one.dtype}{list(one.shape)}"
+    return f"{aval.dtype}{list(aval.shape)}"
 
 
-def listed(avals: Sequence[Any]) -> str:
+def listing(avals: Sequence[Any]) -> str:
     """Shapes and dtypes of arrays in a message."""
     return ", ".join(map(words, avals))
 
 
+@contextlib.contextmanager
+def _of_module(what: str) -> Iterator[None]:
+    """Name the module in an error about it."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{what}: {error}") from None
+    except ir.MLIRError as error:
+        raise InvalidArgumentError(f"{what} does not parse: {error}") from None
+
+
 def _check_functions(what: str, module: Any) -> None:
     """Check that the module is one program: @main, and the functions that it calls."""
-    found = list(module.body.operations)
-    other = sorted({op.operation.name for op in found} - {"func.func", "sdy.mesh"})
+    operations = list(module.body.operations)
+    other = sorted({op.operation.name for op in operations} - {"func.func", "sdy.mesh"})
     if other:
         raise InvalidArgumentError(
             f"{what} has {', '.join(other)} beside its functions; a program has functions only"
         )
-    functions = [op for op in found if op.operation.name == "func.func"]
-    calls = {op.attributes["sym_name"].value: _called(op) for op in functions}
+    functions = [op for op in operations if op.operation.name == "func.func"]
+    calls = {op.attributes["sym_name"].value: _callees(op) for op in functions}
     empty = [op.attributes["sym_name"].value for op in functions if not len(op.regions[0].blocks)]
     if empty:
         raise InvalidArgumentError(
@@ -215,7 +222,7 @@ def _check_functions(what: str, module: Any) -> None:
     _check_recursion(what, calls)
 
 
-def _called(function: Any) -> set[str]:
+def _callees(function: Any) -> set[str]:
     operations = operations_of(function.operation)
     return {op.attributes["callee"].value for op in operations if op.name == "func.call"}
 
@@ -245,14 +252,14 @@ def module_of(program: Program) -> Module:
             calls.
     """
     key = program.name, program.stablehlo, state(program)
-    found = _modules.get(key)
-    if found is None:
+    module = _modules.get(key)
+    if module is None:
         text = read(program).decode("utf-8", "replace")
-        found = Module(program.name, described(program), text)
+        module = Module(program.name, label(program), text)
         if len(_modules) >= _KEPT:
             _modules.clear()
-        _modules[key] = found
-    return found
+        _modules[key] = module
+    return module
 
 
 def check_call(call: Call, module: Module) -> None:
@@ -292,7 +299,7 @@ def _lower(ctx: Any, *args: Any, module: Module, precision: str | None) -> Any:
     """Add the module's functions and meshes to JAX's module, and call its main."""
     into = ctx.module_context
     with into.module.context:
-        parsed = module.parsed(precision)
+        parsed = module.with_precision(precision)
         to_shardy(parsed)
         passmanager.PassManager.parse("builtin.module(sdy-lift-inlined-meshes)").run(
             parsed.operation
@@ -304,20 +311,20 @@ def _lower(ctx: Any, *args: Any, module: Module, precision: str | None) -> Any:
     )
     main = into.symbol_table[name]
     # The names of meshes may have changed, so the shardings are read from the merged function.
-    args = tuple(map(_constrained, args, _shardings(main, "arg_attrs", len(args))))
+    args = tuple(map(_constrain, args, _shardings(main, "arg_attrs", len(args))))
     wanted = _shardings(main, "res_attrs", len(types))
     for kind in ("arg_attrs", "res_attrs"):
         if kind in main.attributes:
             del main.attributes[kind]
     results = func.CallOp(types, ir.FlatSymbolRefAttr.get(name), args).results
-    return list(map(_constrained, results, wanted))
+    return list(map(_constrain, results, wanted))
 
 
 def _shardings(main: Any, kind: str, count: int) -> list[Any]:
     return [attribute(row, "sdy.sharding") for row in rows_of(main, kind, count)]
 
 
-def _constrained(value: Any, sharding: Any) -> Any:
+def _constrain(value: Any, sharding: Any) -> Any:
     return value if sharding is None else sdy.ShardingConstraintOp(value, sharding).result
 
 

@@ -27,7 +27,7 @@ def is_on() -> bool:
     return bool(_config.jax_enable_x64)
 
 
-def held() -> bool:
+def may_hold() -> bool:
     """Whether arrays may have 64-bit types; JAX_ENABLE_X64=0 in the environment forbids them."""
     text = os.environ.get("JAX_ENABLE_X64", "").strip().lower()
     return text in ("", "1", "true", "t", "yes", "y", "on")
@@ -73,13 +73,13 @@ def number(value: bool | int | float | complex) -> np.ndarray:
     return array.astype(np.float32 if array.dtype.kind == "f" else np.complex64)
 
 
-def needed(call: Call) -> bool:
+def is_needed(call: Call) -> bool:
     """Whether a program must be traced with 64-bit types.
 
     An argument has one, or a static value is a NumPy number of one. Python's numbers do not
     count, `numpy.float64` does although it is a `float`.
     """
-    if not held():
+    if not may_hold():
         return False
     static = (value for item in call.static.values() for value in _flat(item))
     return (
@@ -98,7 +98,7 @@ def _flat(value: Any) -> Iterable[Any]:
 
 
 @contextlib.contextmanager
-def noted(call: Call, wide: bool) -> Iterator[None]:
+def note_wide(call: Call, wide: bool) -> Iterator[None]:
     """Add to an error of the body that 64-bit types were on, and because of which argument."""
     try:
         yield

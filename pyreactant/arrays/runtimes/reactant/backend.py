@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from ....base.errors import ShardingError
-from ....julia.place import described_libtpu
+from ....julia.place import describe_libtpu
 from ....process.group import ProcessGroup
 from ...backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
 from ...dtypes import EXTENDED, NAMES, as_dtype
@@ -64,16 +64,16 @@ class ReactantBackend(AbstractBackend):
         return Capabilities(dtypes=frozenset(held), multi_process=True)
 
     def store(self) -> Store | None:
-        return None if self._meeting is None else self._meeting.store
+        return self._meeting
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices
 
     def versions(self) -> dict[str, str]:
-        found = {str(name): str(version) for name, version in call(self._julia.versions)}
+        versions = {str(name): str(version) for name, version in call(self._julia.versions)}
         if self._devices[0].platform == "tpu":
-            found["libtpu"] = described_libtpu()
-        return found
+            versions["libtpu"] = describe_libtpu()
+        return versions
 
     def from_blocks(
         self,
@@ -108,10 +108,10 @@ class ReactantBackend(AbstractBackend):
         return write(call, self._runtime())
 
     def _runtime(self) -> Runtime:
-        def placed(sharding: NamedSharding) -> Any:
+        def place(sharding: NamedSharding) -> Any:
             return julia_sharding(self, sharding)
 
-        return Runtime(self._julia, placed, self._position)
+        return Runtime(self._julia, place, self._position)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         dtype = as_dtype(str(call(self._julia.dtype_of, value)))

@@ -96,7 +96,7 @@ def call(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except _error_type as error:
-        raise translated(error) from None
+        raise translate(error) from None
 
 
 def call_program(program: str, function: Any, *args: Any) -> Any:
@@ -134,7 +134,7 @@ def _check_thread() -> None:
         )
 
 
-def translated(error: Any) -> PyReactantError:
+def translate(error: Any) -> PyReactantError:
     """One of our errors for one of Julia's, with Julia's backtrace as a note."""
     if _module is None:
         return PyReactantError(str(error.exception))
@@ -156,15 +156,15 @@ def _check_version(place: Place) -> None:
         raise RequirementError(
             f"Julia ({place.source}) cannot be started: {place.executable}: {error}; {SETUP}"
         ) from None
-    found = re.match(r"julia version (\d+\.\d+\S*)", output)
-    if found is None:
+    match = re.match(r"julia version (\d+\.\d+\S*)", output)
+    if match is None:
         raise RequirementError(
             f"{place.executable} ({place.source}) must be Julia, but --version gives {output!r}; "
             f"{SETUP}"
         )
-    if not at_least(found[1], OLDEST):
+    if not at_least(match[1], OLDEST):
         raise RequirementError(
-            f"Julia must be {OLDEST} or newer, got {found[1]}: {place.executable} "
+            f"Julia must be {OLDEST} or newer, got {match[1]}: {place.executable} "
             f"({place.source}); {SETUP}"
         )
 

@@ -40,12 +40,12 @@ class Runtime:
 
     Attributes:
         julia: The Julia module PyReactant.
-        placed: Julia's form of a sharding.
+        place: Julia's form of a sharding.
         position: Position in `devices()` of Reactant's device ids.
     """
 
     julia: Any
-    placed: Callable[[NamedSharding], Any]
+    place: Callable[[NamedSharding], Any]
     position: Mapping[int, int]
 
 
@@ -54,10 +54,10 @@ def lower(request: Call, runtime: Runtime) -> Lowered:
     wanted = request.out_sharding
     if wanted is None or isinstance(wanted, NamedSharding):
         traced = _trace(request, runtime, () if wanted is None else (wanted,))
-        given = _given(request, traced)
+        given = _asked_shardings(request, traced)
     else:
         traced = _trace(request, runtime, ())
-        given = _given(request, traced)
+        given = _asked_shardings(request, traced)
         if any(sharding is not None for sharding in given):
             traced = _trace(request, runtime, traced.in_julia(given))
     compile_ = partial(_compile, request, runtime, traced, given)
@@ -96,16 +96,16 @@ class _Traced:
 def _trace(request: Call, runtime: Runtime, wanted: tuple[NamedSharding | None, ...]) -> _Traced:
     arguments = _TREES.unflatten(request.structure, range(len(request.avals)))
     described = describe(arguments, f"program {request.program.name!r}")
-    lowered = _lowered(request, described, runtime, wanted)
+    lowered = _lower_call(request, described, runtime, wanted)
     text, described, rows = call(runtime.julia.description, lowered)
     tree = rebuild(described)
     numbers, structure = _TREES.flatten(tree)
-    found = [(whole_numbers(shape), as_dtype(str(name))) for name, shape in rows]
-    outputs = [found[number] for number in numbers]
+    leaves = [(whole_numbers(shape), as_dtype(str(name))) for name, shape in rows]
+    outputs = [leaves[number] for number in numbers]
     return _Traced(lowered, str(text), tree, structure, numbers, outputs)
 
 
-def _lowered(
+def _lower_call(
     request: Call,
     described: Described,
     runtime: Runtime,
@@ -122,8 +122,8 @@ def _lowered(
         body,
         project,
         described,
-        tuple((a.dtype.name, a.shape, runtime.placed(a.sharding)) for a in request.avals),
-        tuple(None if one is None else runtime.placed(one) for one in wanted),
+        tuple((a.dtype.name, a.shape, runtime.place(a.sharding)) for a in request.avals),
+        tuple(None if sharding is None else runtime.place(sharding) for sharding in wanted),
         request.precision or "",
         tuple(request.static.items()),
     )
@@ -136,12 +136,12 @@ def write(request: Call, runtime: Runtime) -> tuple[str, Any]:
         request: The program; its structure is plain data too, as `describe` returns it.
         runtime: The runtime.
     """
-    lowered = _lowered(request, request.structure, runtime)
+    lowered = _lower_call(request, request.structure, runtime)
     text, described, _ = call(runtime.julia.description, lowered)
     return str(text), plain(described)
 
 
-def _given(request: Call, traced: _Traced) -> list[NamedSharding | None]:
+def _asked_shardings(request: Call, traced: _Traced) -> list[NamedSharding | None]:
     """The sharding that is asked for each result; None leaves it to the compiler."""
     if request.out_sharding is None:
         return [None] * len(traced.outputs)
@@ -176,9 +176,9 @@ def _compile(
     for output, (number, (shape, dtype)) in enumerate(
         zip(traced.numbers, traced.outputs, strict=True)
     ):
-        sharding = given[output] or _chosen(request, runtime, output, shape, rows[number][2])
+        sharding = given[output] or _sharding_of(request, runtime, output, shape, rows[number][2])
         avals.append(Aval(shape, dtype, sharding))
-    shardings = traced.in_julia([runtime.placed(aval.sharding) for aval in avals])
+    shardings = traced.in_julia([runtime.place(aval.sharding) for aval in avals])
     call(runtime.julia.settle, compiled, shardings)
 
     def text(stage: str) -> str:
@@ -198,15 +198,15 @@ def _in_order(
     return lambda *values: pick(run(*values))
 
 
-def _chosen(
+def _sharding_of(
     request: Call, runtime: Runtime, number: int, shape: tuple[int, ...], blocks: Any
 ) -> NamedSharding:
     """The NamedSharding of a placement that the compiler chose."""
     placement = {
         runtime.position[int(device)]: as_index(starts, stops) for device, starts, stops in blocks
     }
-    found = find_sharding(request.meshes, shape, placement)
-    if found is None:
+    sharding = find_sharding(request.meshes, shape, placement)
+    if sharding is None:
         shown = ", ".join(
             f"device {p}: {[f'{s.start}:{s.stop}' for s in placement[p]]}"
             for p in sorted(placement)[:8]
@@ -216,7 +216,7 @@ def _chosen(
             f"{shape} in a way that no mesh of the arguments describes ({shown}); give "
             "out_sharding="
         )
-    return found
+    return sharding
 
 
 def find_sharding(
@@ -243,9 +243,9 @@ def find_sharding(
         used = [axis for entry in entries for axis in entry or ()]
         if len(used) != len(set(used)):
             continue
-        found = NamedSharding(mesh, entries)
-        if _equals(found, shape, placement):
-            return found
+        sharding = NamedSharding(mesh, entries)
+        if _equals(sharding, shape, placement):
+            return sharding
     return None
 
 
@@ -332,9 +332,9 @@ def describe(tree: Any, what: str) -> Described:
     if is_user_dataclass(kind):
         return _describe_dataclass(tree, what)
     if isinstance(tree, dict):
-        return _named([(key, describe(tree[key], what)) for key in _keys(tree, what)])
+        return _describe_named([(key, describe(tree[key], what)) for key in _keys(tree, what)])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return _named([(n, describe(getattr(tree, n), what)) for n in tree._fields])
+        return _describe_named([(n, describe(getattr(tree, n), what)) for n in tree._fields])
     if type(tree) in (list, tuple):
         return (type(tree).__name__, *(describe(part, what) for part in tree))
     raise InvalidArgumentError(
@@ -343,7 +343,7 @@ def describe(tree: Any, what: str) -> Described:
     )
 
 
-def _named(parts: Sequence[tuple[str, Described]]) -> Described:
+def _describe_named(parts: Sequence[tuple[str, Described]]) -> Described:
     return ("named", tuple(name for name, _ in parts), *(part for _, part in parts))
 
 
@@ -369,7 +369,7 @@ def _describe_dataclass(tree: Any, what: str) -> Described:
                 f"None or a tuple of these to reach Julia, got a {type(value).__name__}"
             )
         parts.append((name, ("value", value)))
-    return _named(parts)
+    return _describe_named(parts)
 
 
 def is_plain(value: Any) -> bool:

@@ -1,161 +1,335 @@
-"""Where the processes of a run meet before the runtime's own rendezvous, and at its barriers.
+"""Where the processes of a run meet before the runtime's own rendezvous, and what they share then.
 
 Reactant's rendezvous cannot be interrupted, does not say which process is missing, and has no
 barrier with a limit. So the processes first come together here, with process 0 in the middle, at
 the coordinator's address. They speak authenticated lines (`base/lines.py`). The port is free
-again when the runtime is to listen there; the connections stay open and carry the run's store
-(`store.py`), and the barriers use it.
+again when the runtime is to listen there. The connections stay open: process 0 holds the run's
+store and decides barriers. (jaxlib has such a store, but two copies of XLA in a process crash.)
 """
 
-import contextlib
-import errno
+import itertools
 import json
 import selectors
 import socket
+import threading
 import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
 
-from ....base.errors import DeadlineError, RendezvousError
+from ....base.errors import DeadlineError, PeerLostError, RendezvousError
 from ....base.lines import (
-    HANDSHAKE,
     LineError,
     LineSocket,
     Message,
     RefusedError,
     SecretError,
-    strangers_kept,
+    Strangers,
 )
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import SAME_SECRET, check_coordinator, listen, programs_secret
 from ....process.group.group import split_address
 from ...backend import Store
-from .store import LOST, HeldStore, RemoteStore
 
 CONVERSATION = "meeting"
 """What the lines of a meeting are bound to."""
 
 _LINE_LIMIT = 1 << 20  # bytes: process 0 sends the device ids of all processes in one line
 
+_LOST = "ended or was cut off"
+"""What has become of a process whose connection is closed."""
 
-class Meeting:
+
+_FULL = 0.02
+"""Seconds until the next connection is accepted if there is no room for it."""
+
+
+class _Outcome(NamedTuple):
+    """How an exchange ended: its values, by process, or who is missing and who of them is lost."""
+
+    values: list[Any]
+    missing: set[int]
+    lost: set[int]
+
+
+class Meeting(Store):
     """This process among those that have met: the run's store, barriers, and exchanges.
 
+    A thread reads the connections. The other methods may be called from any thread.
+
     Args:
-        group: The processes.
-        lines: The connection to process 0, or process 0's to all others.
+        lines: The connection to process 0, or process 0's to each other process.
     """
 
-    def __init__(self, group: ProcessGroup, lines: dict[int, LineSocket]) -> None:
-        self._group = group
-        self._held = HeldStore(lines, _LINE_LIMIT) if group.process_index == 0 else None
-        self._remote = RemoteStore(lines[0]) if group.process_index > 0 else None
-
-    @property
-    def store(self) -> Store:
-        """The store of all processes; any thread may use it."""
-        store = self._held or self._remote
-        assert store is not None
-        return store
+    def __init__(self, lines: Mapping[int, LineSocket]) -> None:
+        self._lines = lines
+        self._changed = threading.Condition()  # of everything that messages change
+        self._lost: set[int] = set()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="pyreactant meeting", daemon=True)
+        self._thread.start()
 
     def barrier(self, name: str, timeout: float) -> None:
         """Wait until every process has come to the barrier of this name. Collective.
 
         Args:
-            name: Used once only.
+            name: Used once only, also by exchanges.
             timeout: Seconds to wait.
 
         Raises:
             DeadlineError: Names the processes that did not come, or that are lost.
         """
-        others = range(1, self._group.num_processes)
-        arrived = {index: _key("arrived", name, index) for index in others}
-        if self._held is not None:
-            missing = self._held.missing(arrived, timeout)
-            lost = missing & self._held.lost
-            for index in others:
-                self._held.delete(arrived[index])
-                self._held.put(
-                    _key("left", name, index), json.dumps([sorted(missing), sorted(lost)])
-                )
-        else:
-            missing, lost = self._arrive(name, timeout)
-        if missing:
-            raise DeadlineError(
-                f"not every process came to barrier {name!r} within {timeout:g} s, or one was "
-                f"lost: {_describe(missing, lost)}"
-            )
-
-    def _arrive(self, name: str, timeout: float) -> tuple[set[int], set[int]]:
-        """The processes that process 0 misses at a barrier, and those of them that are lost."""
-        assert self._remote is not None
-        index, store = self._group.process_index, self._remote
-        # Asked first, because process 0 may close when all have arrived.
-        request = store.ask(_key("left", name, index), take=True)
-        with contextlib.suppress(DeadlineError):  # process 0 is lost
-            store.put(_key("arrived", name, index), "")
-        verdict = store.answer(request, timeout)
-        if verdict is not None:
-            missing, lost = map(set, json.loads(verdict))
-            return missing, lost
-        with contextlib.suppress(DeadlineError):
-            store.delete(_key("arrived", name, index))
-        return {0}, store.lost & {0}
+        self.exchange(name, None, timeout)
 
     def exchange(self, name: str, mine: Any, timeout: float) -> list[Any]:
         """Small plain data of every process, by process. Collective.
 
         Args:
-            name: Used once only.
+            name: Used once only, also by barriers.
             mine: What `json.dumps` takes.
             timeout: Seconds to wait.
 
         Raises:
             DeadlineError: As `barrier`.
         """
-        if self._held is not None:
-            return self._exchange_in_0(self._held, name, mine, timeout)
-        assert self._remote is not None
-        # Asked first, as in a barrier.
-        request = self._remote.ask(_key("shared", name, 0))
-        with contextlib.suppress(DeadlineError):  # process 0 is lost, as the barrier will tell
-            self._remote.put(_key("share", name, self._group.process_index), json.dumps(mine))
-        self.barrier(f"{name}, shared", timeout)
-        found = self._remote.answer(request, timeout)
-        if found is None:
-            raise DeadlineError(
-                f"process 0 did not send all processes' {name!r} within {timeout:g} s"
+        values, missing, lost = self._exchange(name, mine, timeout)
+        if missing:
+            did_not = "did not come" if 0 not in missing else "did not say that all have come"
+            ends = (f"process {i} {_LOST if i in lost else did_not}" for i in sorted(missing))
+            raise (PeerLostError if lost else DeadlineError)(
+                f"not every process came to barrier {name!r} within {timeout:g} s, or one was "
+                f"lost: {', '.join(ends)}"
             )
-        return json.loads(found)
-
-    def _exchange_in_0(self, store: HeldStore, name: str, mine: Any, timeout: float) -> list[Any]:
-        self.barrier(f"{name}, shared", timeout)
-        shared = [mine]
-        for other in range(1, self._group.num_processes):
-            share = store.peek(_key("share", name, other))
-            assert share is not None  # it came before the barrier
-            shared.append(json.loads(share))
-            store.delete(_key("share", name, other))
-        store.put(_key("shared", name, 0), json.dumps(shared))
-        store.delete(_key("shared", name, 0))  # all have asked for it before
-        return shared
+        return values
 
     def close(self) -> None:
         """Close the connections. At another barrier, the others would report a lost process."""
-        store = self._held or self._remote
-        assert store is not None
-        store.close()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for line in self._lines.values():
+            line.shut_down()
+        self._thread.join(1)
+        for line in self._lines.values():
+            line.close()
+
+    @abstractmethod
+    def _exchange(self, name: str, mine: Any, timeout: float) -> _Outcome: ...
+
+    @abstractmethod
+    def _handle(self, index: int, message: Message) -> None:
+        """Handle a message from a process."""
+
+    def _lose(self, index: int) -> None:
+        """Note that a process is lost."""
+        with self._changed:
+            self._lost.add(index)
+            self._changed.notify_all()
+
+    def _check(self, lost: set[int]) -> None:
+        """Raise if this meeting is closed, or these processes are lost."""
+        if self._closed:
+            raise DeadlineError("the connections of this run's processes were closed by shutdown")
+        if lost:
+            raise PeerLostError(
+                f"{', '.join(f'process {i}' for i in sorted(lost))} {_LOST}, so nothing more can "
+                "be agreed with it; see the first error of the run"
+            )
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for index, line in self._lines.items():
+                selector.register(line.connection, selectors.EVENT_READ, index)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    try:
+                        for message in self._lines[key.data].receive():
+                            self._handle(key.data, message)
+                    except (OSError, LineError):
+                        selector.unregister(key.fileobj)
+                        self._lose(key.data)
 
 
-def _key(what: str, name: str, index: int) -> str:
-    return f"meeting/{what}/{quote(name, safe='')}/{index}"
+class _Host(Meeting):
+    """Process 0: it holds the values, and decides exchanges."""
+
+    def __init__(self, lines: Mapping[int, LineSocket]) -> None:
+        self._values: dict[str, str] = {}
+        self._requests: dict[str, set[tuple[int, int]]] = {}  # for a value: process and number
+        self._shares: dict[str, dict[int, Any]] = {}  # of each exchange, by process
+        super().__init__(lines)
+
+    def put(self, key: str, value: str) -> None:
+        size = len(json.dumps([key, value]))
+        if size > _LINE_LIMIT - 200:  # of the rest of a line
+            raise LineError(f"a value of {size} bytes is longer than {_LINE_LIMIT}")
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+            requests = self._requests.pop(key, set())
+        for index, number in requests:
+            self._answer(index, number, value)
+
+    def get(self, key: str, timeout: float) -> str | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: key in self._values or self._lost or self._closed, timeout
+            )
+            if key not in self._values:
+                self._check(self._lost)
+            return self._values.get(key)
+
+    def peek(self, key: str) -> str | None:
+        with self._changed:
+            return self._values.get(key)
+
+    def delete(self, prefix: str) -> None:
+        with self._changed:
+            for key in [k for k in self._values if k == prefix or k.startswith(f"{prefix}/")]:
+                del self._values[key]
+
+    def _exchange(self, name: str, mine: Any, timeout: float) -> _Outcome:
+        with self._changed:
+            shares = self._shares.setdefault(name, {})
+
+            def missing() -> set[int]:
+                return self._lines.keys() - shares.keys()
+
+            self._changed.wait_for(lambda: not missing() or missing() & self._lost, timeout)
+            lost = missing() & self._lost
+            absent = lost or missing()
+            values = [] if absent else [mine, *(shares[index] for index in sorted(shares))]
+            del self._shares[name]
+        outcome = {"values": values, "missing": sorted(absent), "lost": sorted(lost)}
+        self._send_all({"type": "exchanged", "name": name, **outcome})
+        return _Outcome(values, absent, lost)
+
+    def _handle(self, index: int, message: Message) -> None:
+        match message:
+            case {"type": "put", "key": str(key), "value": str(value)}:
+                self.put(key, value)
+            case {"type": "get", "key": str(key), "number": int(number)}:
+                with self._changed:
+                    value = self._values.get(key)
+                    if value is None:
+                        self._requests.setdefault(key, set()).add((index, number))
+                if value is not None:
+                    self._answer(index, number, value)
+            case {"type": "peek", "key": str(key), "number": int(number)}:
+                self._answer(index, number, self.peek(key))
+            case {"type": "cancel", "key": str(key), "number": int(number)}:
+                with self._changed:
+                    requests = self._requests.get(key, set())
+                    requests.discard((index, number))
+                    if not requests:
+                        self._requests.pop(key, None)
+            case {"type": "delete", "prefix": str(prefix)}:
+                self.delete(prefix)
+            case {"type": "share", "name": str(name), "value": value}:
+                with self._changed:
+                    self._shares.setdefault(name, {})[index] = value
+                    self._changed.notify_all()
+            case {"type": "withdraw", "name": str(name)}:
+                with self._changed:
+                    self._shares.get(name, {}).pop(index, None)
+
+    def _answer(self, index: int, number: int, value: str | None) -> None:
+        self._lines[index].send({"type": "value", "number": number, "value": value})
+
+    def _lose(self, index: int) -> None:
+        super()._lose(index)
+        if not self._closed:
+            self._send_all({"type": "lost", "process": index})
+
+    def _send_all(self, message: Message) -> None:
+        for index, line in self._lines.items():
+            if index not in self._lost:
+                line.send(message)
 
 
-def _describe(missing: set[int], lost: set[int]) -> str:
-    did_not = "did not come" if 0 not in missing else "did not say that all have come"
-    ends = {i: LOST if i in lost else did_not for i in missing}
-    return ", ".join(f"process {i} {ends[i]}" for i in sorted(missing))
+class _Guest(Meeting):
+    """Any other process: it asks process 0."""
+
+    def __init__(self, line: LineSocket) -> None:
+        self._line = line
+        self._numbers = itertools.count()
+        self._asked: set[int] = set()
+        self._answers: dict[int, str | None] = {}
+        self._outcomes: dict[str, _Outcome] = {}
+        super().__init__({0: line})
+
+    def put(self, key: str, value: str) -> None:
+        self._check(self._lost & {0})
+        self._line.send({"type": "put", "key": key, "value": value})
+
+    def get(self, key: str, timeout: float) -> str | None:
+        value = self._ask("get", key, timeout, lambda: bool(self._lost))
+        if value is None and self._lost:
+            value = self.peek(key)  # process 0 may have it: a process was lost, not its values
+            if value is None:
+                self._check(self._lost)
+        return value
+
+    def peek(self, key: str) -> str | None:
+        return self._ask("peek", key, None, lambda: 0 in self._lost)
+
+    def delete(self, prefix: str) -> None:
+        self._check(self._lost & {0})
+        self._line.send({"type": "delete", "prefix": prefix})
+
+    def _ask(
+        self, kind: str, key: str, timeout: float | None, is_over: Callable[[], bool]
+    ) -> str | None:
+        """Ask process 0 for a key's value; None if there is none.
+
+        Raises:
+            DeadlineError: There is no answer because process 0 is lost.
+        """
+        number = next(self._numbers)
+        with self._changed:
+            self._asked.add(number)
+        self._line.send({"type": kind, "key": key, "number": number})
+        with self._changed:
+            self._changed.wait_for(
+                lambda: number in self._answers or is_over() or self._closed, timeout
+            )
+            self._asked.discard(number)
+            if number in self._answers:
+                return self._answers.pop(number)
+            self._check(self._lost & {0})
+        self._line.send({"type": "cancel", "key": key, "number": number})
+        return None
+
+    def _exchange(self, name: str, mine: Any, timeout: float) -> _Outcome:
+        self._line.send({"type": "share", "name": name, "value": mine})
+        with self._changed:
+            self._changed.wait_for(
+                lambda: name in self._outcomes or 0 in self._lost or self._closed, timeout
+            )
+            if name in self._outcomes:
+                return self._outcomes.pop(name)
+            lost = self._lost & {0}
+        self._line.send({"type": "withdraw", "name": name})
+        return _Outcome([], {0}, lost)
+
+    def _handle(self, index: int, message: Message) -> None:
+        with self._changed:
+            match message:
+                case {"type": "value", "number": int(number), "value": str() | None as value}:
+                    if number in self._asked:
+                        self._answers[number] = value
+                case {
+                    "type": "exchanged",
+                    "name": str(name),
+                    "values": list(values),
+                    "missing": list(missing),
+                    "lost": list(lost),
+                }:
+                    self._outcomes[name] = _Outcome(values, set(missing), set(lost))
+                case {"type": "lost", "process": int(process)}:
+                    self._lost.add(process)
+            self._changed.notify_all()
 
 
 def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeting:
@@ -170,16 +344,24 @@ def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeti
         RendezvousError: The address cannot be used, a process did not come in time, or the
             processes disagree about their number or indices.
     """
-    deadline = time.monotonic() + timeout
+    end = _End(timeout, time.monotonic() + timeout)
     secret = programs_secret(group)
     check_coordinator(group, timeout)
-    if group.process_index == 0:
-        lines = _Host(group, secret, timeout, deadline).gather()
-    else:
-        lines = {0: _join(group, secret, timeout, deadline)}
+    if group.process_index > 0:
+        line = _join(group, secret, end)
+        line.detect_silence(heartbeat_timeout)
+        return _Guest(line)
+    lines = _Reception(group, secret, end).gather()
     for line in lines.values():
         line.detect_silence(heartbeat_timeout)
-    return Meeting(group, lines)
+    return _Host(lines)
+
+
+class _End(NamedTuple):
+    """When the processes must have met: after `timeout` seconds, at a `deadline`."""
+
+    timeout: float
+    deadline: float
 
 
 def _line(connection: socket.socket, secret: bytes, *, server: bool) -> LineSocket:
@@ -196,14 +378,13 @@ class _Seat:
     num_processes: int
 
 
-class _Host:
+class _Reception:
     """Process 0 while the others connect."""
 
-    def __init__(self, group: ProcessGroup, secret: bytes, timeout: float, deadline: float) -> None:
-        self._group, self._secret = group, secret
-        self._timeout, self._deadline = timeout, deadline
+    def __init__(self, group: ProcessGroup, secret: bytes, end: _End) -> None:
+        self._group, self._secret, self._end = group, secret, end
         self._seats: dict[int, _Seat] = {}
-        self._strangers: dict[LineSocket, float] = {}  # since when; they have not shown the secret
+        self._strangers = Strangers(group.num_processes, self._close)
         self._selector = selectors.DefaultSelector()
 
     def gather(self) -> dict[int, LineSocket]:
@@ -212,56 +393,54 @@ class _Host:
         Raises:
             RendezvousError: Some did not, or they disagree about their number.
         """
-        with self._selector, listen(self._group) as listener:
-            listener.setblocking(False)
-            self._selector.register(listener, selectors.EVENT_READ)
-            try:
-                while len(self._seats) < self._group.num_processes - 1:
-                    left = self._deadline - time.monotonic()
-                    if left <= 0:
-                        self._give_up()
-                    for key, _ in self._selector.select(min(left, 1.0)):
-                        if key.data is None:
-                            self._accept(listener)
-                        elif key.data.connection.fileno() >= 0:  # it was not closed just now
-                            self._read(key.data)
-                    self._close_strangers(before=time.monotonic() - HANDSHAKE)
-            finally:
-                for line in list(self._strangers):
-                    self._close(line)
-        self._check_counts()  # the port is free, because the runtime listens there next
+        address = self._group.coordinator_address
+        assert address is not None
+        listeners = listen(address)
+        try:
+            for listener in listeners:
+                self._selector.register(listener, selectors.EVENT_READ)
+            self._seat_all()
+        finally:  # the port is free then, because the runtime listens there next
+            self._strangers.close_all("all have come")
+            self._selector.close()
+            for listener in listeners:
+                listener.close()
+        self._check_counts()
         lines = {index: seat.line for index, seat in self._seats.items()}
         for line in lines.values():
             line.send({"type": "complete"})
         return lines
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Take a connection; without file descriptors, instead of the oldest stranger's."""
+    def _seat_all(self) -> None:
+        while missing := set(range(1, self._group.num_processes)) - self._seats.keys():
+            left = self._end.deadline - time.monotonic()
+            if left <= 0:
+                self._fail(_not_all_came(self._group, self._end.timeout, sorted(missing)))
+            for key, _ in self._selector.select(min(left, 1.0)):
+                if key.data is None:
+                    self._accept(key.fileobj, len(missing))
+                elif key.data.connection.fileno() >= 0:  # it was not closed just now
+                    self._read(key.data)
+            self._strangers.expire()
+
+    def _accept(self, listener: Any, absent: int) -> None:
         try:
+            if not self._strangers.make_room(absent):
+                time.sleep(_FULL)
+                return
             connection = listener.accept()[0]
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._close_strangers(keep=len(self._strangers) // 2)
-                time.sleep(0.01)  # in case others have taken them
-            return  # or the peer has gone again
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the peer has gone again
+        except OSError:  # no more descriptors
+            self._strangers.close_oldest("no more descriptors")
+            time.sleep(_FULL)  # others may have taken them
+            return
         line = _line(connection, self._secret, server=True)
         self._selector.register(connection, selectors.EVENT_READ, line)
-        self._strangers[line] = time.monotonic()
-        self._close_strangers(keep=strangers_kept(self._group.num_processes))
+        self._strangers.add(line)
 
-    def _close_strangers(self, *, before: float = 0.0, keep: int | None = None) -> None:
-        """Close connections that have not shown the secret: those since `before`, all but `keep`.
-
-        They are in the order in which they came.
-        """
-        surplus = 0 if keep is None else len(self._strangers) - keep
-        for number, (line, since) in enumerate(list(self._strangers.items())):
-            if number >= surplus and since >= before:
-                return
-            self._close(line)
-
-    def _close(self, line: LineSocket) -> None:
-        self._strangers.pop(line, None)
+    def _close(self, line: LineSocket, why: str = "") -> None:
+        self._strangers.discard(line)
         self._seats = {i: seat for i, seat in self._seats.items() if seat.line is not line}
         self._selector.unregister(line.connection)
         line.close()
@@ -271,7 +450,7 @@ class _Host:
         try:
             messages = line.receive()
             if messages:
-                self._strangers.pop(line, None)  # it has the secret
+                self._strangers.discard(line)  # it has the secret
             if all(self._seat(line, message) for message in messages):
                 return
         except LineError:
@@ -298,10 +477,6 @@ class _Host:
         self._seats[index] = _Seat(line, str(message.get("host")), count)
         return True
 
-    def _give_up(self) -> None:
-        missing = sorted(set(range(1, self._group.num_processes)) - set(self._seats))
-        self._fail(_not_all_came(self._group, self._timeout, missing))
-
     def _check_counts(self) -> None:
         mine = self._group.num_processes
         odd = [
@@ -322,10 +497,10 @@ class _Host:
         raise RendezvousError(why)
 
 
-def _join(group: ProcessGroup, secret: bytes, timeout: float, deadline: float) -> LineSocket:
+def _join(group: ProcessGroup, secret: bytes, end: _End) -> LineSocket:
     """The connection to process 0, when all processes have come to it."""
     assert group.coordinator_address is not None
-    left = max(1.0, deadline - time.monotonic())
+    left = max(1.0, end.deadline - time.monotonic())
     try:
         connection = socket.create_connection(split_address(group.coordinator_address), left)
     except OSError as error:
@@ -342,23 +517,21 @@ def _join(group: ProcessGroup, secret: bytes, timeout: float, deadline: float) -
             "host": socket.gethostname(),
         }
     )
-    why = _await_all(group, line, timeout, deadline)
+    why = _await_all(group, line, end)
     if why:
         line.close()
         raise RendezvousError(why)
     return line
 
 
-def _await_all(group: ProcessGroup, line: LineSocket, timeout: float, deadline: float) -> str:
+def _await_all(group: ProcessGroup, line: LineSocket, end: _End) -> str:
     """Wait for process 0 to report that all processes are connected; an error message or ""."""
-    me, address = (
-        f"process {group.process_index} of {group.num_processes}",
-        group.coordinator_address,
-    )
+    me = f"process {group.process_index} of {group.num_processes}"
+    address = group.coordinator_address
     with selectors.DefaultSelector() as selector:
         selector.register(line.connection, selectors.EVENT_READ)
         # One second longer than process 0 waits, which knows the missing processes.
-        while selector.select(max(0.0, deadline + 1 - time.monotonic())):
+        while selector.select(max(0.0, end.deadline + 1 - time.monotonic())):
             try:
                 messages = line.receive()
             except RefusedError:
@@ -380,7 +553,7 @@ def _await_all(group: ProcessGroup, line: LineSocket, timeout: float, deadline: 
                         return why
                     case {"type": "refused", "why": str(why)}:
                         return f"{me} was refused by the run at {address}; {why}"
-    return _not_all_came(group, timeout, [])
+    return _not_all_came(group, end.timeout, [])
 
 
 def _not_all_came(group: ProcessGroup, timeout: float, missing: list[int]) -> str:

@@ -66,7 +66,7 @@ def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> 
     if group.num_processes == 1:
         call(module.start_platform, platform, count)
     else:  # the first query of devices waits for those of every process
-        with limited(group, options, "its devices' rendezvous"):
+        with time_limit(group, options, "its devices' rendezvous"):
             call(module.start_platform, platform, count)
     return call(module.devices)
 
@@ -94,16 +94,16 @@ def check_runtime(module: Any) -> None:
         RequirementError: The runtime is PJRT. On several devices it takes only whole arrays, and
             only meshes with their devices in ascending order, in one process too.
     """
-    found = str(call(module.runtime))
+    loaded = str(call(module.runtime))
     preferred = preferences.get("xla_runtime") or "PJRT"
-    if found != preferred:
+    if loaded != preferred:
         raise StateError(
             f"Reactant's preference xla_runtime is {preferred}, but this process loaded Reactant "
-            f"with {found}; start a new process, and load Reactant through pyreactant alone"
+            f"with {loaded}; start a new process, and load Reactant through pyreactant alone"
         )
-    if found != "IFRT":
+    if loaded != "IFRT":
         raise RequirementError(
-            f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}, which has "
+            f"Reactant must be loaded with xla_runtime IFRT, its preference is {loaded}, which has "
             "neither arrays made of blocks nor meshes with reordered devices; "
             "run: pyreactant prefs set xla_runtime IFRT, then: pyreactant setup"
         )
@@ -253,7 +253,7 @@ def connect(
     if group.process_index > 0:
         check_coordinator(group, options.initialization_timeout)
     host = bind_host(address)
-    with limited(group, options, "its rendezvous"):
+    with time_limit(group, options, "its rendezvous"):
         call(
             module.initialize,
             address,
@@ -269,7 +269,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def limited(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[None]:
+def time_limit(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[None]:
     """End the process with a message if Julia does not return within `initialization_timeout`.
 
     It is for calls that wait in C++, where neither an exception nor Ctrl-C reaches them. Ctrl-C,

@@ -1,0 +1,155 @@
+"""What other programs say when something goes wrong: Python, JAX, XLA, Gloo, Julia, Slurm, libtpu.
+
+Their words are matched here alone, since they may change with each version of them. What this
+package says is never matched: its states, causes and errors travel as data.
+"""
+
+import re
+
+_RUNTIME_ERRORS = r"(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
+_CONNECTION = (
+    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|[Cc]onnection (closed|reset|refused)|"
+    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|"
+    # Julia's words: EOFError, and IOError with libuv's names of errors.
+    r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
+)
+_NO_MEMORY = r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory"
+
+
+def cause_of(error: str) -> str:
+    """What an error "Type: message" of Python, JAX or Julia is about.
+
+    Returns:
+        "out of memory", "lost" for a connection to another process, or "user" for all others.
+    """
+    if re.search(_NO_MEMORY, error):
+        return "out of memory"
+    return "lost" if re.match(_RUNTIME_ERRORS, error) and is_connection(error) else "user"
+
+
+def is_connection(error: str) -> bool:
+    """Whether an error "Type: message" is about a connection, whatever its type."""
+    return re.search(_CONNECTION, error) is not None
+
+
+def is_thread_limit(error: RuntimeError) -> bool:
+    """Whether Python could not start a thread."""
+    return str(error) == "can't start new thread"
+
+
+# JAX and XLA
+
+
+def is_absent_key(error: Exception) -> bool:
+    """Whether JAX's store has no such key."""
+    return str(error).startswith("NOT_FOUND")
+
+
+def is_too_large(error: str) -> bool:
+    """Whether XLA refuses a program because the devices' memory does not hold it."""
+    return error.startswith("RESOURCE_EXHAUSTED")
+
+
+def has_other_devices(error: Exception) -> bool:
+    """Whether JAX says that arguments lie on other devices, or on these in another order."""
+    return "incompatible devices" in str(error)
+
+
+def has_other_mesh(error: Exception) -> bool:
+    """Whether JAX says something of the mesh of shard_map."""
+    return "mesh" in str(error)
+
+
+def unknown_call(error: str) -> str | None:
+    """The custom call that libtpu does not know, if that is why it does not compile."""
+    lacking = re.search(r"Custom emitter for (\S+) not found", error)
+    return lacking and lacking[1]
+
+
+def unknown_operation(error: Exception) -> str | None:
+    """The operation whose dialect MLIR does not know."""
+    operation = re.search(r"Dialect `\w+' not found for custom op '([^']+)'", str(error))
+    return operation and operation[1]
+
+
+def fatal(log: str) -> str | None:
+    """The message with which Google's logging ended a process."""
+    last = re.search(r"^F\d{4} [^\]]*\] (.*)", log, re.MULTILINE)
+    return last and last[1]
+
+
+def unknown_flags(log: str) -> tuple[str, str] | None:
+    """The variable with flags that XLA does not know, and these flags."""
+    flags = re.search(r"Unknown flags? in (\w+): (.*)", log)
+    return flags and (flags[1], flags[2])
+
+
+def unusable(log: str) -> str | None:
+    """Why JAX cannot use an accelerator."""
+    why = re.search(r"Unable to initialize backend '(?:cuda|rocm|tpu)': (.+)", log)
+    return why and why[1]
+
+
+def owner(log: str) -> int | None:
+    """The process that has the TPU, as libtpu says."""
+    process = re.search(r"already in use by process with pid (\d+)", log)
+    return process and int(process[1])
+
+
+_BUSY = re.compile(
+    r".*(?:already in use|Device or resource busy|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|"
+    r"devices are busy or unavailable).*",
+    re.IGNORECASE,
+)
+
+
+def busy(log: str) -> str | None:
+    """The line that says that an accelerator is in use."""
+    line = _BUSY.search(log)
+    return line and line[0]
+
+
+# juliapkg and Julia's package manager
+
+
+def finds_no_julia(message: str) -> bool:
+    """Whether juliapkg finds no Julia, and must not install one."""
+    return "could not find Julia" in message
+
+
+def fits_no_julia(message: str) -> bool:
+    """Whether the packages allow no common version of Julia."""
+    return "empty intersection" in message or "no version of Julia is compatible" in message
+
+
+_NETWORK = re.compile(
+    r"could not resolve host|name or service not known|temporary failure in name resolution|"
+    r"network is unreachable|failed to connect|couldn't connect|connection (refused|timed out)|"
+    r"connection reset|RequestError|urlopen error|failed to download|could not download|"
+    r"failed to clone|timed? ?out (while|after)|SSL (error|certificate)",
+    re.IGNORECASE,
+)
+
+
+def is_disk_full(log: str) -> bool:
+    """Whether an installation found no room on the disk."""
+    return re.search(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", log, re.I) is not None
+
+
+def is_read_only(log: str) -> bool:
+    """Whether an installation may not write."""
+    wrong = r"read-only file system|EROFS|permission denied|EACCES"
+    return re.search(wrong, log, re.I) is not None
+
+
+def is_offline(log: str) -> bool:
+    """Whether an installation did not reach the network."""
+    return _NETWORK.search(log) is not None
+
+
+# Slurm
+
+
+def has_ended(line: str) -> bool:
+    """Whether scancel says that the job ends or has ended."""
+    return "already completing or completed" in line

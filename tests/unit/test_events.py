@@ -1,0 +1,179 @@
+"""Messages between programs, supervisors and the head: what is written is read, or ignored."""
+
+import dataclasses
+import json
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+import pyreactant as pr
+from pyreactant.base.errors import PeerLostError, PortTakenError
+from pyreactant.process.events import (
+    EVENTS,
+    FIRST,
+    FROM_HEAD,
+    FROM_PROGRAM,
+    Exited,
+    Go,
+    Join,
+    Kind,
+    Phase,
+    Raised,
+    Step,
+    StopAt,
+    read,
+    write,
+)
+
+TABLES = {"events": EVENTS, "head": FROM_HEAD, "first": FIRST}
+VALUES: dict[Any, Any] = {
+    int: 3,
+    int | None: None,
+    float: 0.5,
+    bool: True,
+    str: "text é\n",
+    str | None: "text",
+    tuple[str, ...]: ("a", "b"),
+    Kind: Kind.PORT_TAKEN,
+}
+
+
+def example(kind: type) -> Any:
+    """A message whose fields all have another value than their default."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name == "records":
+            values[field.name] = ((1, 0.5, "loss", "nan", "mean"),)
+        elif field.name in ("facts", "mtls"):
+            values[field.name] = True if field.type is bool else {"jax": "0.9"}
+        else:
+            values[field.name] = VALUES[field.type]
+    return kind(**values)
+
+
+ALL = [(name, wire, kind) for name, table in TABLES.items() for wire, kind in table.items()]
+
+
+@pytest.mark.parametrize(("table", "wire", "kind"), ALL, ids=lambda value: str(value)[:30])
+def test_what_is_written_is_read(table: str, wire: str, kind: type) -> None:
+    message = example(kind)
+    data = json.loads(json.dumps(write(message)))
+    assert data["type"] == wire
+    assert read(TABLES[table], data) == message
+    # Of another version: a field more is ignored, and a field less if it has a default.
+    assert read(TABLES[table], {**data, "new": [1]}) == message
+    for field in dataclasses.fields(kind):
+        less = read(TABLES[table], {k: v for k, v in data.items() if k != field.name})
+        required = (field.default, field.default_factory) == (dataclasses.MISSING,) * 2
+        assert (less is None) == required
+
+
+def test_a_message_is_plain_json() -> None:
+    """Programs in any language can write these."""
+    assert write(Phase("started", process=1)) == {
+        "type": "phase",
+        "phase": "started",
+        "collectives": 0,
+        "code": None,
+        "process": 1,
+        "age": 0.0,
+    }
+    assert read(EVENTS, {"type": "phase", "phase": "x"}) == Phase("x")
+    assert write(StopAt(7)) == {"type": "stop_at", "step": 7}
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        None,
+        3,
+        [],
+        {},
+        {"type": 3},
+        {"type": []},
+        {"type": "nonsense"},
+        {"type": "go"},
+        {"type": "exited", "code": 1},
+        {"type": "exited", "code": "1", "log_tail": ""},
+        {"type": "exited", "code": 1.5, "log_tail": ""},
+        {"type": "exited", "code": 1, "log_tail": None},
+        {"type": "exited", "code": 1, "log_tail": "", "age": "old"},
+        {"type": "exited", "code": 1, "log_tail": "", "age": 10**400},
+        {"type": "killed", "killed": "text"},
+        {"type": "step"},
+    ],
+)
+def test_what_is_no_event_is_ignored(strange: Any) -> None:
+    assert read(EVENTS, strange) is None
+
+
+def test_a_program_speaks_for_itself_only() -> None:
+    ended = write(Exited(0, ""))
+    assert read(EVENTS, ended) == Exited(0, "")
+    assert read(FROM_PROGRAM, ended) is None
+    assert read(FROM_PROGRAM, write(Step(3))) == Step(3)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+)
+
+
+@hypothesis.settings(max_examples=200)
+@hypothesis.given(st.data())
+def test_any_values_give_a_message_or_none(data: st.DataObject) -> None:
+    table = data.draw(st.sampled_from(list(TABLES.values())))
+    wire = data.draw(st.sampled_from(list(table)))
+    names = [field.name for field in dataclasses.fields(table[wire])]
+    values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, ANYTHING)))
+    message = read(table, {"type": wire, **values})
+    assert message is None or read(table, json.loads(json.dumps(write(message)))) is not None
+
+
+def caused(error: BaseException, by: BaseException) -> BaseException:
+    error.__cause__ = by
+    return error
+
+
+class DeadlineError(Exception):
+    """A user's own class."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PortTakenError("x"), Kind.PORT_TAKEN),
+        (pr.RendezvousError("x"), Kind.RENDEZVOUS),
+        (PeerLostError("x"), Kind.PEER_LOST),
+        (pr.DeadlineError("x"), Kind.DEADLINE),
+        (pr.RequirementError("x"), Kind.REQUIREMENT),
+        (KeyboardInterrupt(), Kind.INTERRUPT),
+        (DeadlineError("x"), Kind.OTHER),
+        (ValueError("x"), Kind.OTHER),
+    ],
+)
+def test_the_kind_of_an_exception(error: BaseException, kind: Kind) -> None:
+    assert Raised.of(error).kind is kind
+    assert Raised.of(error).peer_lost == (kind is Kind.PEER_LOST)
+    assert Raised.of(caused(ValueError("y"), error)).kind is Kind.OTHER
+    assert Raised.of(caused(ValueError("y"), error)).peer_lost == (kind is Kind.PEER_LOST)
+
+
+def test_an_unknown_kind_is_none_of_ours() -> None:
+    data = {**write(Raised("E", "m")), "kind": "of a later version"}
+    assert read(EVENTS, data) == Raised("E", "m")
+
+
+def test_the_exceptions_before_it() -> None:
+    first = caused(KeyError("a"), ValueError("b"))
+    assert Raised.of(caused(TypeError("c"), first)).causes == ("KeyError: 'a'", "ValueError: b")
+    first.__cause__ = first  # a circle ends
+    assert Raised.of(first).causes == ()
+
+
+def test_go_says_all_that_a_machine_needs() -> None:
+    assert read(FROM_HEAD, write(Go("r-0", "out", 2, None, 0))) == Go("r-0", "out", 2, None, 0)
+    assert read(FIRST, write(Join(1, 2, "h", 3, {}))) == Join(1, 2, "h", 3, {})
