@@ -5,12 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 6
 
-# `make UV=uv test` installs with uv: seconds where pip takes a minute.
-ifdef UV
-INSTALL := $(UV) pip install --quiet --python $(BIN)/python
-else
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-endif
 
 .PHONY: matmul test test-all xla lint docs bench faults clean
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests import harness
 from tests.cli.test_matmul import run
@@ -89,6 +90,7 @@ def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> No
     assert all(re.fullmatch(r"\.c\.npy\..*\.partial", p.name) for p in tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_arrays_larger_than_the_memory_of_a_process(tmp_path: Path) -> None:
     """Four processes with at most 768 MiB each multiply a matrix of 512 MiB from a sparse file."""
     rows, k = 16384, 8192

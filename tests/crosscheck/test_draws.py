@@ -10,6 +10,7 @@ from pyreactant.check.programs import find_case
 from .draws import Draw, draws
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("backend")
 def test_random_healthy_draws_pass() -> None:
     for draw in itertools.islice(draws(seed=5, devices=8), 40):

@@ -26,6 +26,7 @@ def need_enzyme() -> None:
         require(False, str(error))
 
 
+@pytest.mark.slow
 def test_right_gradients(tmp_path: Path) -> None:
     need_enzyme()
     (tmp_path / "perceptron.mlir").write_text(MODULE)

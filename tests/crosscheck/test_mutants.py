@@ -87,6 +87,7 @@ ACROSS = [
 ]
 
 
+@pytest.mark.slow
 def test_mutants_of_two_processes(tmp_path: Path) -> None:
     """Two real processes; their verdicts are combined as in a cross-check."""
     asked = {"programs": ["matmul", "softmax"], "size": 32, "mutants": ACROSS}

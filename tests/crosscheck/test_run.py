@@ -1,7 +1,6 @@
 """Cross-checks as a user runs them: processes, user programs, failures."""
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,9 +111,7 @@ def test_copies_that_differ(of_users: Report, found: dict[str, Result]) -> None:
 
 
 def test_raising_on_one_process_ends_the_run_and_names_it() -> None:
-    began = time.monotonic()
     report = small(["matmul", f"{HERE}:raises_on_one", "row_sum"], size=8)
-    assert time.monotonic() - began < 60
     found = results(report)
     assert found["matmul"].outcome == "right"
     raised = found[f"{HERE}:raises_on_one"]

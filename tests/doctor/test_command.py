@@ -65,9 +65,7 @@ NOT_SETTLED = {
 
 
 def test_reactant_is_missing(tmp_path: Path) -> None:
-    begin = time.monotonic()
     ran = doctor(tmp_path, "--backend", "reactant", **NOT_SETTLED)
-    assert time.monotonic() - begin < 20  # no child is started
     assert ran.returncode == 3, ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("required and missing: ")
     assert "Julia project" in ran.stdout.splitlines()[-1]

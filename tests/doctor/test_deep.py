@@ -30,6 +30,7 @@ PRODUCT = {
 }
 
 
+@pytest.mark.slow
 def test_the_real_thing(tmp_path: Path) -> None:
     """JAX multiplies on one process and on two."""
     ran = doctor(tmp_path, "--deep", "--json", "--backend", "jax")

@@ -68,12 +68,10 @@ def test_too_late(tmp_path: Path) -> None:
     """The doctor ends a late child and its descendants, even if they ignore signals."""
     pids_file = tmp_path / "pids"
     script = f"""echo Precompiling >&2; trap '' TERM
-        sleep 60 & echo $! $$ > {pids_file}; wait"""
+        sleep 1000 & echo $! $$ > {pids_file}; wait"""
     environ = {"HTTPS_PROXY": "http://proxy:1"}
     here = with_jax(tmp_path, interpreter(tmp_path, script), environ=environ)
-    begin = time.monotonic()
     found = diagnose("jax", timeout=0.5, machine=here)
-    assert time.monotonic() - begin < 10
     devices = row(found, "JAX devices")
     assert (devices.status, found.exit_code) == ("fail", 3)
     assert devices.found == (
@@ -82,7 +80,7 @@ def test_too_late(tmp_path: Path) -> None:
     )
     assert devices.mend == "pyreactant doctor --backend jax --timeout 2.5"
     pids = [int(pid) for pid in pids_file.read_text().split()]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(alive, pids))

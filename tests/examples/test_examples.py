@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from tests.examples import in_a_row
-from tests.harness import environment, free_port, logs, spawn
+from tests.harness import REPOSITORY
 from tests.julia import place
 from tests.launch.runs import run_local
 
 pytestmark = pytest.mark.only("jax")
 
-EXAMPLES = in_a_row.EXAMPLES
-DRIVER = in_a_row.__file__
+EXAMPLES = REPOSITORY / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/main.py"))
 
 LINES = 1.2
@@ -33,68 +31,44 @@ mean of 1000 numbers moves by about sqrt(1000) * 6e-8 = 2e-6 then, and some step
 OPTIONS = ("--processes", "2", "--devices-per-process", "4", "--platform", "cpu")
 
 
-def numbers(folder: Path, name: str) -> list[list[float]]:
-    """What an example printed: the numbers of each line of process 0."""
-    assert (folder / f"{name}-1.txt").read_text() == "", "one process prints for all"
-    return numbers_of((folder / f"{name}-0.txt").read_text())
-
-
-def numbers_of(text: str) -> list[list[float]]:
-    number = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
-    return [[float(x) for x in number.findall(line)] for line in text.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
-    folder = tmp_path_factory.mktemp("ours")
-    argv = [*OPTIONS, "--", DRIVER, "main.py", str(folder)]
-    run = run_local(folder, *argv, timeout=140)
+def numbers(folder: Path, file: Path, **settings: str) -> list[list[float]]:
+    """What a program prints on two processes with four devices each: the numbers of each line."""
+    folder.mkdir()
+    run = run_local(folder, *OPTIONS, "--", str(file), settings=settings, timeout=200)
     assert run.code == 0, f"{run}\n{run.log(0).decode()}"
-    return folder
+    printed, silent = (
+        [line for line in run.log(n).decode().splitlines() if line.startswith(("step ", "heat "))]
+        for n in range(2)
+    )
+    assert not silent, "one process prints for all"
+    number = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+    return [[float(x) for x in number.findall(line)] for line in printed]
 
 
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of every plain_jax.py on two processes with four devices each."""
-    folder = tmp_path_factory.mktemp("theirs")
-    argv = [sys.executable, DRIVER, "plain_jax.py", str(folder), f"127.0.0.1:{free_port()}"]
-    settings = environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
-    finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=140)
-    assert [process.code for process in finished] == [0, 0], logs(finished)
-    return folder
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_results_are_those_of_plain_jax(name: str, ours: Path, theirs: Path) -> None:
-    found, expected = numbers(ours, name), numbers(theirs, name)
-    assert len(found) == len(expected) > 0
-    for line, wanted in zip(found, expected, strict=True):
+def check_equal(ours: list[list[float]], theirs: list[list[float]]) -> None:
+    assert len(ours) == len(theirs) > 0
+    for line, wanted in zip(ours, theirs, strict=True):
         assert line == pytest.approx(wanted, rel=ROUNDING, abs=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_those_of_plain_jax(name: str, tmp_path: Path) -> None:
+    ours = numbers(tmp_path / "ours", EXAMPLES / name / "main.py")
+    check_equal(ours, numbers(tmp_path / "theirs", EXAMPLES / name / "plain_jax.py"))
     if name != "heat":
-        losses = [line[-1] for line in found]
+        losses = [line[-1] for line in ours]
         assert len(losses) == 8
         assert losses[-1] < 0.9 * losses[0], "it learns"
 
 
 @pytest.mark.julia
-def test_the_julia_model_in_julia(theirs: Path, tmp_path: Path) -> None:
+def test_the_julia_model_in_julia(tmp_path: Path) -> None:
     """On the stand-in for Reactant; the JAX body that runs elsewhere is another program."""
     model, settings = EXAMPLES / "julia_model", place.stand_in()
-    run = run_local(
-        tmp_path,
-        *OPTIONS,
-        "--",
-        str(model / "main.py"),
-        settings={"PYREACTANT_BACKEND": "reactant", **settings},
-        timeout=200,
-    )
-    assert run.code == 0, f"{run}\n{run.log(0).decode()}"
-    lines = [line for line in run.log(0).decode().splitlines() if line.startswith("step ")]
-    found, expected = numbers_of("\n".join(lines)), numbers(theirs, "julia_model")
-    assert len(found) == len(expected)
-    for line, wanted in zip(found, expected, strict=True):
-        assert line == pytest.approx(wanted, rel=ROUNDING, abs=0)
+    settings = {"PYREACTANT_BACKEND": "reactant", **settings}
+    ours = numbers(tmp_path / "ours", model / "main.py", **settings)
+    check_equal(ours, numbers(tmp_path / "theirs", model / "plain_jax.py"))
 
 
 def test_programs_with_an_oracle_are_cross_checked() -> None:

@@ -55,6 +55,7 @@ def body_of(made: Cloud) -> Any:
     return resource.body["tpu"]["nodeSpec"][0]
 
 
+@pytest.mark.slow
 def test_gcloud_gets_on_with_it(made: Cloud) -> None:
     done = gcloud(made, "create", "test", "--node-id=test", *ASKED)
     assert done.returncode == 0, done.stderr

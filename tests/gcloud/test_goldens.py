@@ -73,6 +73,7 @@ def test_shell_scripts_are_clean(script: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs_are_understood() -> None:
     """The parser accepts each command as written, up to the first API call."""
     text = (REPOSITORY / "docs" / "tpu.md").read_text() + (REPOSITORY / "README.md").read_text()

@@ -6,7 +6,6 @@ import re
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,13 +92,13 @@ def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 200) 
         process.wait()
 
 
-@pytest.mark.parametrize(("how", "index"), [("fails", 1), ("255", 1)])
-def test_a_worker_that_fails(made: Cloud, how: str, index: int) -> None:
+@pytest.mark.parametrize("how", ["fails", pytest.param("255", marks=pytest.mark.slow)])
+def test_a_worker_that_fails(made: Cloud, how: str) -> None:
     """Supervisors report the process and its exception; exit code 255 is not taken for ssh's."""
     code, output = finished(made, started(made, how))
     assert code == 1, output
     found = report(made.folder / "out")
-    assert (found["cause"], found["first_error"]["process"]) == ("user", index)
+    assert (found["cause"], found["first_error"]["process"]) == ("user", 1)
     if how == "fails":
         assert "the user's own mistake" in output
         log = made.folder / "out" / "test-worker-1" / "runs" / "jax" / "process-1.log"
@@ -128,7 +127,7 @@ def wait_until_here(made: Cloud) -> None:
         raise AssertionError((made.folder / "launcher.log").read_text()) from None
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
     """A VM disappears or reboots; in both cases its program is lost."""
     process = started(made, "sleeps")
@@ -138,10 +137,8 @@ def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
     made.workers.stop(address)
     if again:
         made.workers.start(address)
-    began = time.monotonic()
     code, output = finished(made, process)
     assert code == 6, output
-    assert time.monotonic() - began < 60
     assert "process 1" in output or "worker 1" in output
 
 
@@ -164,6 +161,7 @@ def test_a_program_that_hangs(made: Cloud) -> None:
     assert (found["cause"], found["first_error"]["process"]) == ("timeout", 1)
 
 
+@pytest.mark.slow
 def test_preemption_and_another_attempt(made: Cloud) -> None:
     process = started(made, "sleeps", "--retries", "1")
     wait_until_here(made)
@@ -198,7 +196,9 @@ def test_preemption_while_copying(made: Cloud) -> None:
     assert "is SUSPENDED by Cloud TPU (preempted)" in found["summary"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
     process = started(made, "sleeps-with-jax")
     wait_until_here(made)
@@ -212,6 +212,7 @@ def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
     until(lambda: not _programs(), 60)
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
     """Programs end when their input closes, and gc deletes the slices."""
     process = started(made, "sleeps-with-jax")

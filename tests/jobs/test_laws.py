@@ -25,7 +25,12 @@ LAWS = {
         "killed",
     ),  # the others are no matter of it
 }
-CASES = [(target, law) for target, laws in sorted(LAWS.items()) for law in laws]
+SLOW = {("slurm", law) for law in ("raises", "faults", "cancelled", "killed")}
+CASES = [
+    pytest.param(target, law, marks=[pytest.mark.slow] if (target, law) in SLOW else [])
+    for target, laws in sorted(LAWS.items())
+    for law in laws
+]
 TARGETS = {
     "local": "pr.targets.Local(processes=2)",
     "slurm": "pr.targets.Slurm(nodes=2)",

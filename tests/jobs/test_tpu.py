@@ -39,11 +39,12 @@ def hold(made: Cloud, law: str, *more: str, before: tuple[str, ...] = ()) -> Non
     assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
 
 
-@pytest.mark.parametrize("law", ["cancelled", "value"])
+@pytest.mark.parametrize("law", [pytest.param("cancelled", marks=pytest.mark.slow), "value"])
 def test_law(law: str, made: Cloud) -> None:
     hold(made, law)
 
 
+@pytest.mark.slow
 def test_a_value_larger_than_the_disk(made: Cloud) -> None:
     hold(made, "full_disk", before=small_disk(Path(made.settings["XDG_STATE_HOME"]), 6))
 
@@ -93,6 +94,7 @@ def test_tpu_run_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None
     assert row["run"] == str(made.folder / "out")
 
 
+@pytest.mark.slow
 def test_the_logs_of_tpu_run(made: Cloud) -> None:
     options = made.run_options(script=True)
     code, output = made.run(

@@ -50,7 +50,10 @@ def _run(folder: Path, backend: str, count: int, kinds: list[str]) -> list[harne
     return spawn([argv] * count, run_environments(count, 2), folder, 100)
 
 
-@pytest.mark.parametrize(("backend", "count"), [("jax", 2), ("numpy", 4)])
+@pytest.mark.parametrize(
+    ("backend", "count"),
+    [pytest.param("jax", 2, marks=pytest.mark.slow), ("numpy", 4)],
+)
 def test_divergence_is_named(tmp_path: Path, backend: str, count: int) -> None:
     finished = _run(tmp_path, backend, count, ["same", *SAID])
     assert [process.code for process in finished] == [0] * count, logs(finished)

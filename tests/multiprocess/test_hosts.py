@@ -33,11 +33,13 @@ def _run(namespaces: list[str], folder: Path, program: str) -> list[Finished]:
     return spawn(on_hosts(namespaces, folder, *argv), environments, folder, 120)
 
 
+@pytest.mark.slow
 def test_two_hosts(namespaces: list[str], tmp_path: Path) -> None:
     program = "matmul_specs+constructors+barriers+listens_where_it_is_reached"
     check_all_passed(_run(namespaces, tmp_path, program))
 
 
+@pytest.mark.slow
 def test_cut_cable_ends_both_hosts(namespaces: list[str], tmp_path: Path) -> None:
     """Only the heartbeat timeout ends the wait, because no connection closes."""
     finished = _run(namespaces, tmp_path, "cuts_cable")

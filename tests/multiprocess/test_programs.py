@@ -14,8 +14,10 @@ ON_TWO = "dtypes+mismatched+barriers+exchange_and_total+device_ids+lonely_barrie
 
 @pytest.mark.parametrize(
     ("processes", "devices", "programs"),
-    [(2, 4, ON_ALL), (4, 1, f"{PLACED}+matmul_specs")],
-    ids=["2x4", "4x1"],
+    [
+        pytest.param(2, 4, ON_ALL, id="2x4", marks=pytest.mark.slow),
+        pytest.param(4, 1, f"{PLACED}+matmul_specs", id="4x1"),
+    ],
 )
 def test_programs(processes: int, devices: int, programs: str, tmp_path: Path) -> None:
     check_all_passed(run_program(programs, tmp_path, processes=processes, devices=devices))

@@ -110,6 +110,7 @@ def measured(dom: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in unescape(text).splitlines()]
 
 
+@pytest.mark.slow
 def test_every_page_fits_every_screen(browse: Browse, tmp_path: Path) -> None:
     dom, messages = browse(framed(tmp_path, WIDTHS), "--blink-settings=preferredColorScheme=1")
     assert messages == ""

@@ -35,7 +35,7 @@ def _started(here: Here, delay: float) -> subprocess.Popen[str]:
     """Start a setup, and return when it has the lock and runs a stage."""
     environment = here.environment(STAND_IN_DELAY=str(delay))
     first = subprocess.Popen(here.argv(), env=environment, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not here.asked():
         assert time.monotonic() < deadline
         time.sleep(0.02)

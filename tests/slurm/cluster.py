@@ -175,7 +175,7 @@ class Cluster:
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def logs(self) -> str:
         """The end of every daemon's log, for a failing assertion."""
@@ -196,7 +196,7 @@ def _finish(
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         end(process)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
         late = f"{list(argv)} did not end within {timeout} s\n{out}\n{err}"
         raise AssertionError(late) from None
     except BaseException:

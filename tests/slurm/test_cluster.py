@@ -160,7 +160,7 @@ def test_nothing_is_left(how: str, cluster: Cluster, tmp_path: Path) -> None:
         while how == "killed" and _processes(namespaces):
             assert time.monotonic() < deadline, _processes(namespaces)
             time.sleep(0.05)
-        own.process.wait(10)
+        own.process.wait(60)
         assert not _processes(namespaces)
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
     assert _outside() == before

@@ -35,6 +35,7 @@ def installed(tmp_path: Path) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_an_array_from_a_wheel_without_the_environment(
     cluster: Cluster, installed: Path, script: str, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.crosscheck.runs import change_blocks
 from tests.harness import REPOSITORY, environment
@@ -114,6 +115,7 @@ def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) 
     assert "right" not in printed
 
 
+@pytest.mark.slow
 def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     """On two programs; JAX under another name is the stand-in for the second runtime."""
     stand_in = tmp_path / "sitecustomize.py"
@@ -156,6 +158,7 @@ def test_an_unknown_program(cluster: Cluster, tmp_path: Path) -> None:
     assert "no program 'transposed': did you mean 'transpose'?" in printed
 
 
+@pytest.mark.slow
 def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:
     """A program, named by argument or PYREACTANT_PROGRAM, gets its arguments unchanged."""
     program = tmp_path / "program.py"
@@ -206,6 +209,7 @@ def test_a_killed_process_is_named(cluster: Cluster, tmp_path: Path) -> None:
     assert report(output / "jax")["exit_code"] == 6
 
 
+@pytest.mark.slow
 def test_a_process_that_raises_is_named(cluster: Cluster, tmp_path: Path) -> None:
     job, printed, _ = run(
         cluster, tmp_path, FAULTY, "raise", "0", "cold", FAULT_EVENT=str(tmp_path / "event")
@@ -243,6 +247,7 @@ def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
     assert report(output / "restart-1")["cause"] == "done"
 
 
+@pytest.mark.slow
 def test_warned_of_the_time_limit(cluster: Cluster, tmp_path: Path) -> None:
     """The tasks get SIGUSR1, as from --signal=USR1@90, and the job requeues itself."""
     env = settings(PYREACTANT_MAX_REQUEUES="1")

@@ -29,6 +29,7 @@ def test_without_a_supervisor(cluster: Cluster, tmp_path: Path) -> None:
     assert (found["num_processes"], len(found["devices"])) == (2, 4)
 
 
+@pytest.mark.slow
 def test_a_plain_jax_program_takes_its_processes_from_the_supervisor(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_explain_in_a_batch_shell(cluster: Cluster, tmp_path: Path) -> None:
     assert "srun --kill-on-bad-exit=1" in (tmp_path / "out").read_text()
 
 
+@pytest.mark.slow
 def test_two_steps_of_one_job_do_not_meet(cluster: Cluster, tmp_path: Path) -> None:
     """With JAX's own detection both steps would use one port."""
     script = tmp_path / "job.sh"

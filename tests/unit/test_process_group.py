@@ -146,7 +146,6 @@ def test_hosts_are_as_many_as_processes() -> None:
 @given(st.text(max_size=40))
 def test_ports_lie_above_those_of_clients(run_id: str) -> None:
     assert 61440 <= port_of(run_id) < 65536
-    assert port_of(run_id) == port_of(run_id)
 
 
 def test_steps_and_requeues_have_ports_of_their_own() -> None:

@@ -27,7 +27,7 @@ from .output import Log, Merged, Part, Prefixed, terminals
 from .process import ChildProcess, Emit
 from .program import find_program, program_environment
 
-_STACKS_WAIT, _STACKS_LATE, _STACKS_PAUSE = 0.15, 0.8, 0.01
+_STACKS_WAIT, _STACKS_LATE, _STACKS_PAUSE = 0.15, 3.0, 0.01
 """Seconds in which programs write their stacks, on a busy machine too, and between two looks."""
 _TICK = 0.1
 

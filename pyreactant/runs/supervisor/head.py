@@ -40,8 +40,8 @@ _SETTLE = 0.25
 _SETTLE_CONSEQUENCE = 1.0
 """Seconds to wait after a failure that may be a mere consequence."""
 
-_ENDING = 1.5
-"""Seconds in which every machine should have ended its programs."""
+_ENDING = 5.0
+"""Seconds in which every machine should have ended its programs, after these wrote their stacks."""
 
 _ENDING_BEFORE_RESTART = 15.0
 """Seconds for the same before a restart: no old program may be left when the new ones start."""
