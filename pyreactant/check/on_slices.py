@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..base.document.page import can_render
 from ..runs.queued.job import Job
-from .request import Request, write_request
+from .request import CheckRequest, write_request
 from .run import compare
 
 
@@ -14,7 +14,7 @@ class SlicesCheck:
 
     def write_request(self, job: Job, file: Path) -> None:
         """Write the cross-check's request for the sharded matmul."""
-        write_request(Request(("matmul",), size=job.size), file)
+        write_request(CheckRequest(("matmul",), size=job.size), file)
 
     def judge(self, runs: Sequence[Path], folder: Path) -> tuple[int, str]:
         """Compare the runtimes, and write crosscheck.json and the page."""

@@ -130,7 +130,7 @@ def crosscheck(
         )
     from ..check import run
     from ..check.programs import find_case
-    from ..check.request import Request, write_request
+    from ..check.request import CheckRequest, write_request
     from ..check.request import coverage as choose_coverage
 
     # A program's module may lie in the current folder; the runs inherit the import path.
@@ -138,7 +138,7 @@ def crosscheck(
     selection = "all" if every else programs or "matmul"
     if request is not None:
         sets, extent = choose_coverage(coverage, every)
-        written = Request(
+        written = CheckRequest(
             programs=run.selected(selection),
             size=size,
             dtype=dtype,

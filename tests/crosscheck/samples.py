@@ -10,7 +10,7 @@ from pyreactant.arrays.sharding import plain_index
 from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.programs.find import NAMES
 from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Kind, Pair
-from pyreactant.check.report.data import Result, Row, RunFacts
+from pyreactant.check.report.data import ProgramRow, Result, RunFacts
 from pyreactant.check.report.outcome import on_all
 from pyreactant.check.report.report import Report
 
@@ -56,7 +56,9 @@ def blocks(plan: ArrayPlan, ratio: float, wrong: Sequence[int] = ()) -> tuple[Bl
     return tuple(found)
 
 
-def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int] = ()) -> Row:
+def row(
+    name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int] = ()
+) -> ProgramRow:
     """One program; `wrong` lists devices whose blocks are wrong on the last runtime."""
     plan = ArrayPlan((512, 512), "float32", NamedSharding(MESH, ("x", "y")))
     results = []
@@ -108,7 +110,7 @@ def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int
     }
     plans = {"input 0": plan, "input 1": plan, "output 0": plan}
     bytes_received = None if number % 4 == 0 else 1000 * 2**number
-    return Row(
+    return ProgramRow(
         name,
         "what it computes",
         True,

@@ -10,7 +10,7 @@ import pyreactant as pr
 from pyreactant.check import run, testing
 from pyreactant.check.report.data import Result
 from pyreactant.check.report.report import Report
-from pyreactant.check.request import Request
+from pyreactant.check.request import CheckRequest
 from pyreactant.check.run import crosscheck
 from pyreactant.testing import assert_crosscheck
 from tests.crosscheck import samples
@@ -206,7 +206,7 @@ def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text and objects give the same request; other tests cover its execution."""
     written = []
 
-    def write(request: Request, path: Path) -> None:
+    def write(request: CheckRequest, path: Path) -> None:
         written.append((request.mesh, request.specs))
         raise pr.FileError("enough")
 

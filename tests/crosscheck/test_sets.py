@@ -11,7 +11,7 @@ from pyreactant import InvalidArgumentError
 from pyreactant.check.member import WHERE, error_facts
 from pyreactant.check.report.outcome import summary
 from pyreactant.check.report.report import Report
-from pyreactant.check.request import Request, coverage, read_request, write_request
+from pyreactant.check.request import CheckRequest, coverage, read_request, write_request
 from pyreactant.check.run import compare, crosscheck
 from tests.crosscheck.runs import change_record, copy
 
@@ -102,10 +102,10 @@ def test_coverage(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="unknown coverage 'all'; known are: quick, usu"):
         crosscheck("matmul", coverage="all")
     with pytest.raises(InvalidArgumentError, match="unknown inputs 'hard'; known are: ordinary, "):
-        Request(("matmul",), sets=("hard",))
+        CheckRequest(("matmul",), sets=("hard",))
     with pytest.raises(InvalidArgumentError, match="unknown extent 'most'; known are: one, some,"):
-        Request(("matmul",), extent="most")
-    request = Request(("matmul",), sets=("ordinary", "exact"), extent="all")
+        CheckRequest(("matmul",), extent="most")
+    request = CheckRequest(("matmul",), sets=("ordinary", "exact"), extent="all")
     write_request(request, tmp_path / "request.json")
     assert read_request(tmp_path / "request.json") == request
 

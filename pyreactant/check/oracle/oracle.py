@@ -17,7 +17,7 @@ from ..bounds.tracked import Estimated, Tracked
 from ..programs.case import Case
 from .parts import Absolute, Beside, Exchanged, Masked, Only, Own, Stale, Widened, size
 
-TILE_BYTES = 8 * 2**20
+TILE_BYTES = 4 * 2**20
 """Bytes that a tile may need; each core checks one at a time."""
 
 STREAM_BYTES = 256 * 2**20

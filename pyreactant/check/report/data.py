@@ -110,7 +110,7 @@ def _from_beside(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProgramRow:
     """One program on all runtimes.
 
     Attributes:
@@ -214,7 +214,7 @@ class ReportData:
         gradients: Gradients of Julia bodies by Enzyme, if they were compared.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ProgramRow, ...]
     runs: tuple[RunFacts, ...]
     absent: Mapping[str, str]
     created: str

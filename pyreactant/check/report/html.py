@@ -29,7 +29,7 @@ from ...base.document.parts import (
 )
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
-from .data import NOT_RUN, ReportData, Result, Row, RunFacts
+from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
 from .outcome import percent, rows_of
 from .text import (
     LOOKS,
@@ -131,7 +131,7 @@ def _gradients(report: ReportData) -> Table:
     return Table("Gradients of Julia bodies by Enzyme", head, rows, numbers=(4, 5))
 
 
-def _program(number: int, row: Row) -> Folded:
+def _program(number: int, row: ProgramRow) -> Folded:
     """The part of one program."""
     asked = f" Requested precision of products: {row.precision}." if row.precision else ""
     notes = [f"Note on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
@@ -157,13 +157,13 @@ def _program(number: int, row: Row) -> Folded:
     )
 
 
-def _tolerance(row: Row) -> str:
+def _tolerance(row: ProgramRow) -> str:
     if row.exact:
         return "none, because results are exact"
     return "; ".join(estimates(row)) or "derived from rounding"
 
 
-def _arrays(row: Row) -> Table:
+def _arrays(row: ProgramRow) -> Table:
     rows = [
         [
             name,
@@ -176,7 +176,7 @@ def _arrays(row: Row) -> Table:
     return Table(f"Arrays of {row.program}", ["array", "type", "shape", "sharded by"], rows)
 
 
-def _checks(row: Row) -> Table:
+def _checks(row: ProgramRow) -> Table:
     """How each runtime's values were checked, and the times of all steps."""
     steps = list(dict.fromkeys(key for r in row.results for key in r.seconds))
     seen = ["errors seen above"] if any(r.sensitivity for r in row.results) else []
@@ -282,7 +282,7 @@ class Figure:
     has_shares: bool = False
 
 
-def figures(row: Row, result: Result) -> list[Figure]:
+def figures(row: ProgramRow, result: Result) -> list[Figure]:
     """One figure for each output that has blocks."""
     outputs = (name for name in row.plans if name.startswith("output"))
     found = ((name, [b for b in result.blocks if b.array == name]) for name in outputs)

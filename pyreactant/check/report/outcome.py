@@ -18,7 +18,7 @@ from ..faults.diagnose import diagnose, differing, must_be_equal
 from ..inputs import EXACT, ORDINARY, SETS
 from ..records.records import Run
 from ..records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
-from .data import RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, SetResult
+from .data import RIGHT, UNCHECKED, WRONG, ProgramRow, ReportData, Result, SetResult
 
 _FAR = 4.0
 """A block is an outlier if its largest ratio is this many times that of every other block."""
@@ -265,7 +265,7 @@ def checked_text(result: SetResult) -> str:
     return text
 
 
-def rows_of(row: Row) -> list[tuple[str, ...]]:
+def rows_of(row: ProgramRow) -> list[tuple[str, ...]]:
     """The further sets of a program, for a table: runtime, inputs, problem, elements, result."""
     return [
         (result.runtime, one.inputs, f"{one.dtype} {one.specs}", one.text, checked_text(one))

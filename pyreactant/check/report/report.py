@@ -38,9 +38,9 @@ from .data import (
     UNCHECKED,
     WRONG,
     GradientResult,
+    ProgramRow,
     ReportData,
     Result,
-    Row,
     RunFacts,
 )
 from .html import document, notebook
@@ -144,8 +144,8 @@ class Report(ReportData, HasPage):
         return notebook(self) if can_render() else None  # a notebook shows the text then
 
 
-def _row_from(data: Mapping[str, Any]) -> Row:
-    return Row(
+def _row_from(data: Mapping[str, Any]) -> ProgramRow:
+    return ProgramRow(
         **{
             **data,
             "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
@@ -199,7 +199,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return [f"{name} {number}" for number, name in enumerate(names, 1)]
 
 
-def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
+def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
     results = tuple(
         with_sets(unless_empty(_result(run, name, program), program), run, program)
         for run, name in zip(runs, names, strict=True)
@@ -211,7 +211,7 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
     found = [record for run in runs for record in run.of(program)]
     ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
     known = ran or ProgramRecord(program, RECORD_RAISED)
-    return Row(
+    return ProgramRow(
         program=program,
         summary=known.summary,
         oracle=known.oracle,

@@ -15,9 +15,9 @@ from .data import (
     UNCHECKED,
     WRONG,
     GradientResult,
+    ProgramRow,
     ReportData,
     Result,
-    Row,
 )
 from .outcome import percent, summary
 
@@ -64,7 +64,7 @@ def verdict(report: ReportData) -> str:
     return text
 
 
-def _by_float32(row: Row) -> bool:
+def _by_float32(row: ProgramRow) -> bool:
     """Whether products of its check, on ordinary inputs or others, were formed in float32."""
     methods = [r.values.method for r in row.results]
     methods += [one.values.method for r in row.results for one in r.sets]
@@ -228,7 +228,7 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
 
 
 def _overview_row(
-    number: int, row: Row, columns: Sequence[str], *, links: bool, received: bool
+    number: int, row: ProgramRow, columns: Sequence[str], *, links: bool, received: bool
 ) -> list[Cell | str]:
     oracle = "" if row.oracle or not row.problem else ", no oracle"
     name = Cell(row.program, link=f"program-{number}" if links else "")
@@ -267,7 +267,7 @@ def _pair_cells(pair: Pair) -> list[Cell | str]:
     return [Cell("agree", LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
 
 
-def problem_text(row: Row) -> str:
+def problem_text(row: ProgramRow) -> str:
     """Size, element type and partition specs of the inputs."""
     if not row.problem:
         return "-"
@@ -337,7 +337,7 @@ def problems(report: ReportData) -> list[tuple[int, str]]:
     ]
 
 
-def complaints(row: Row) -> list[str]:
+def complaints(row: ProgramRow) -> list[str]:
     """One sentence for each problem with a program."""
     found = [r.text for r in row.results if r.outcome not in row.accepted]
     return found + [
@@ -347,13 +347,13 @@ def complaints(row: Row) -> list[str]:
     ]
 
 
-def remarks(row: Row) -> list[str]:
+def remarks(row: ProgramRow) -> list[str]:
     """One sentence for each note, and for each reason why a tolerance is estimated."""
     noted = [f"{row.program} on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
     return noted + [f"{row.program}: {text}" for text in estimates(row)]
 
 
-def estimates(row: Row) -> list[str]:
+def estimates(row: ProgramRow) -> list[str]:
     """Why tolerances of a program are estimated."""
     reasons = dict.fromkeys(r.values.estimated for r in row.results if r.values.estimated)
     return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
