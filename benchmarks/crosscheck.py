@@ -10,7 +10,6 @@ exceeding a time bound does not change it.
 
 import argparse
 import collections
-import importlib
 import itertools
 import json
 import math
@@ -26,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import pyreactant as pr
-from pyreactant.check.bounds import fused
 from pyreactant.check.check import check_blocks, check_inputs
 from pyreactant.check.execute import CaseRun, run_case
 from pyreactant.check.programs import CASES, find_case
@@ -226,9 +224,9 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
     run = run_case(case, size=size, calls=2 if quick else 3)
     whole = time.perf_counter() - start, time.process_time() - cpu
     shards = sum(s.data.nbytes for a in run.arrays.values() for s in a.addressable_shards)
+    # Loops that numba has compiled take memory once, whatever a process checks.
+    _check(run_case(case, size=_size_of(case, 256**2), calls=1))
     # Memory that the checks add to the blocks: NumPy reports its allocations to tracemalloc.
-    if fused.available():
-        importlib.import_module("numba")  # 40 MB of a process, whatever it checks
     tracemalloc.start()
     first = _timed_check(run)
     added = tracemalloc.get_traced_memory()[1]
@@ -262,7 +260,7 @@ def _timed_check(run: CaseRun) -> tuple[float, float, bool, str]:
 def _check(run: CaseRun) -> tuple[bool, str]:
     run.verified.clear()
     blocks = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
-    return all(block.passed for block in blocks), blocks[-1].method
+    return all(block.passed for block in blocks), blocks[-1].values.method
 
 
 def _size_of(case: Case, elements: int) -> int:

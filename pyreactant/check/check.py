@@ -22,19 +22,20 @@ from ..arrays.sharding import Index, NamedSharding, Shard
 from ..arrays.source import Source
 from ..arrays.text import block_text
 from ..base.facts import usable_cores
-from .bounds.compare import Verdict, compare, compare_copies, join, wrong_elements
+from .bounds.compare import compare, compare_copies, wrong_elements
 from .bounds.expected import Expected
 from .bounds.model import Float32Products, Model
 from .bounds.sight import FINE, combined, count_wrong, total
 from .bounds.tracked import track
+from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest, digests_of
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.subject import Oracle, Subject, partial_sums
-from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, merge, stream_bytes
+from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.parts import PlacedSource, Transposed, around, common, size, within
 from .product.check import FULL_CHECK_WORK, tolerance_of
 from .product.freivalds import freivalds
-from .records.verdict import BY_FLOAT32, ArrayPlan, BlockVerdict, Kind
+from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
@@ -89,7 +90,7 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
     quick = Float32Products()  # shared, too
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
-            found.append(_verdicts(run, name, None, _unchecked, "none"))
+            found.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
             continue
         subject = _output(run, number, name, sources)
         method = "oracle"
@@ -179,8 +180,10 @@ def _verdicts(
             found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
             if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
                 found = replace(found, digest=digest(shard.data))
-            mapped += found.places is not None
-            verdicts.append(found if mapped <= _MAPPED else replace(found, places=None))
+            mapped += found.values.places is not None
+            if mapped > _MAPPED:
+                found = replace(found, values=replace(found.values, places=None))
+            verdicts.append(found)
             hints = hints or found.kinds
         else:
             verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
@@ -243,8 +246,8 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     indices = [copies[0].index for copies in blocks]
     data = [[shard.data for shard in copies] for copies in blocks]
 
-    def measure(ready: Oracle, tile: Index) -> dict[int, list[Verdict]]:
-        expected = ready.block(tile)
+    def measure(tile: Index) -> dict[int, list[Verdict]]:
+        expected = oracle.block(tile)
         found = {}
         for number, block in enumerate(indices):
             both = common(tile, block)
@@ -260,23 +263,29 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
                 found[number] = [placed[id(verdict)] for verdict in verdicts]
         return found
 
-    measured: list[dict[int, list[Verdict]]] = []
-    for ready, tiles in oracle.groups(merge(indices, oracle.cost)):
-        dearest = max([1, *map(oracle.cost, tiles)])
-        threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
-        if threads < 2:
-            measured += [measure(ready, tile) for tile in tiles]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                measured += pool.map(partial(measure, ready), tiles)
-        del ready  # before the next group's memory is taken
-    return [
-        [
-            join(one[number][copy] for one in measured if number in one)
-            for copy in range(len(copies))
-        ]
-        for number, copies in enumerate(blocks)
-    ]
+    regions = merge(indices, oracle.cost)
+    tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
+    dearest = max([1, *map(oracle.cost, tiles)])
+    threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
+    joined = [[Verdict() for _ in copies] for copies in blocks]
+
+    def add(found: dict[int, list[Verdict]]) -> None:
+        # At once: what all tiles see together needs more memory than a tile.
+        for number, verdicts in found.items():
+            joined[number] = [*map(_joined, joined[number], verdicts)]
+
+    if threads < 2:
+        for tile in tiles:
+            add(measure(tile))
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for found in pool.map(measure, tiles):
+                add(found)
+    return joined
+
+
+def _joined(one: Verdict, other: Verdict) -> Verdict:
+    return join([one, other]) if one.elements else other
 
 
 def _with_places(

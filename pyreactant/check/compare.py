@@ -17,9 +17,9 @@ import numpy as np
 from ..arrays.dtypes import as_dtype, finfo, wide
 from ..arrays.text import block_text
 from .bounds.expected import ulp
+from .bounds.verdict import BY_FLOAT32, Verdict
 from .records.records import ProcessRecord, Run, shards_name
 from .records.verdict import (
-    BY_FLOAT32,
     NOT_COMPARED,
     RAN,
     BlockVerdict,
@@ -143,16 +143,16 @@ def _allowed(one: Side, two: Side, device: int, block: np.ndarray) -> float:
         inputs = [math.prod(p.shape) for name, p in record.plans.items() if name[0] == "i"]
         return guess(block, one.dtype, max(inputs, default=1))
     verdicts = one.verdicts[device], two.verdicts[device]
-    return sum(map(_measured, verdicts)) * (1 + 1e-6)
+    return sum(_measured(one.values, passed=one.passed) for one in verdicts) * (1 + 1e-6)
 
 
-def _measured(verdict: BlockVerdict) -> float:
+def _measured(verdict: Verdict, *, passed: bool) -> float:
     """The tolerance of a block: its measured error.
 
     Freivalds measures rows, not elements, and the error of a wrong block is no tolerance: both use
     the derived bound. An oracle with products in float32 has an error of its own.
     """
-    if not verdict.passed or verdict.method == "Freivalds":
+    if not passed or verdict.method == "Freivalds":
         return verdict.allowed
     return verdict.error + (verdict.allowed if verdict.method == BY_FLOAT32 else 0.0)
 

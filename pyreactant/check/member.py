@@ -36,7 +36,7 @@ from .inputs import ORDINARY, InputSet, input_sets
 from .programs import find_case
 from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
 from .records.verdict import RAISED, RAN, BlockVerdict, ProgramRecord, SetRecord
-from .request import Request, choose_layout, read_request
+from .request import CheckRequest, choose_layout, read_request
 from .variants import Variant, variants
 
 WHERE = "where: "
@@ -49,7 +49,7 @@ def check_all(run: CaseRun) -> list[BlockVerdict]:
 
 
 def further_sets(
-    request: Request,
+    request: CheckRequest,
     run: CaseRun,
     blocks: Sequence[BlockVerdict],
     mesh: Mesh,
@@ -95,12 +95,12 @@ def variant_text(variant: Variant) -> str:
 def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
     """Whether a tolerance is estimated; the same on every process. Collective."""
     running = current()
-    estimated = np.array([int(any(block.estimated for block in blocks))])
+    estimated = np.array([int(any(block.values.estimated for block in blocks))])
     return int(total(running.backend, running.group, estimated)[0]) > 0
 
 
 def _of_variant(
-    request: Request, run: CaseRun, variant: Variant, estimated: bool
+    request: CheckRequest, run: CaseRun, variant: Variant, estimated: bool
 ) -> Iterator[SetRecord]:
     """Run a variant on the sets that its program defines.
 
@@ -155,7 +155,7 @@ def main() -> None:
     gc.freeze()  # as at the end of a command
 
 
-def run_member(request: Request, folder: Path) -> None:
+def run_member(request: CheckRequest, folder: Path) -> None:
     """Run every program, and write the record and blocks of this process. Collective.
 
     Raises:
@@ -238,7 +238,9 @@ def _place_in_user_code(error: BaseException) -> str:
     return ""
 
 
-def _run(request: Request, program: str | Program, name: str, shards: ShardWriter) -> ProgramRecord:
+def _run(
+    request: CheckRequest, program: str | Program, name: str, shards: ShardWriter
+) -> ProgramRecord:
     case = find_case(program)
     mesh = request.mesh or default_mesh(len(devices()))
     size = request.size or case.size_for(mesh)

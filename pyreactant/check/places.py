@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from ..arrays.dtypes import as_dtype
 from ..arrays.runtimes.known import check_backend, check_platform
 from ..arrays.text import parse_mesh, parse_spec
+from ..base.document.page import can_render
 from ..base.errors import FileError, InvalidArgumentError, argument
-from ..base.pages.page import can_render
 from ..runs.places.slurm import ASKED, Slurm
 from ..runs.places.slurm.controller import COMMENT, Command, check_once
 from ..runs.queued.job import Job, check_size
-from .request import Request, write_request
+from .request import CheckRequest, write_request
 from .run import compare
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SlicesCheck:
 
     def write_request(self, job: Job, file: Path) -> None:
         """Write the cross-check's request for the sharded matmul."""
-        write_request(Request(("matmul",), size=job.size), file)
+        write_request(CheckRequest(("matmul",), size=job.size), file)
 
     def judge(self, runs: Sequence[Path], folder: Path) -> tuple[int, str]:
         """Compare the runtimes, and write crosscheck.json and the page."""

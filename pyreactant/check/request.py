@@ -103,7 +103,7 @@ def _same(one: NamedSharding, two: NamedSharding) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CheckRequest:
     """What to run, equally on every runtime.
 
     Attributes:
@@ -179,7 +179,7 @@ class Request:
         return marked("crosscheck request", data)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Request":
+    def from_dict(cls, data: Mapping[str, Any]) -> "CheckRequest":
         """The request that `to_dict` described.
 
         Raises:
@@ -224,7 +224,7 @@ def coverage(name: str, every: bool) -> tuple[tuple[str, ...], str]:
     return known[name]
 
 
-def write_request(request: Request, path: Path, *, overwrite: bool = False) -> None:
+def write_request(request: CheckRequest, path: Path, *, overwrite: bool = False) -> None:
     """Write the request file.
 
     Raises:
@@ -233,7 +233,7 @@ def write_request(request: Request, path: Path, *, overwrite: bool = False) -> N
     write_output(plain_json(request.to_dict()), path, overwrite=overwrite)
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: Path) -> CheckRequest:
     """Read a request file.
 
     Raises:
@@ -242,7 +242,7 @@ def read_request(path: Path) -> Request:
     data = read_json(path, "a request of pyreactant crosscheck")
     check_version(data, path)
     try:
-        return Request.from_dict(data)
+        return CheckRequest.from_dict(data)
     except PyReactantError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -325,7 +325,7 @@ def device_options(
     return options + (["--platform", platform] if platform else [])
 
 
-def check_request(request: Request, options: Sequence[str], backends: Sequence[str]) -> None:
+def check_request(request: CheckRequest, options: Sequence[str], backends: Sequence[str]) -> None:
     """Check what can be checked of the request before anything starts."""
     count = _count(options)
     mesh = request.mesh or (default_mesh(count) if count else None)
@@ -358,7 +358,7 @@ def _check_size(mesh: Mesh, count: int) -> None:
     )
 
 
-def _check_dtype(request: Request, case: Case) -> None:
+def _check_dtype(request: CheckRequest, case: Case) -> None:
     dtype = as_dtype(request.dtype).name
     if dtype in case.dtypes:
         return

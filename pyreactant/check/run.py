@@ -40,7 +40,7 @@ from .report.report import Report, build_report
 from .request import (
     QUICK,
     USUAL,
-    Request,
+    CheckRequest,
     Spec,
     check_request,
     choose_backends,
@@ -122,7 +122,7 @@ def crosscheck(
         True
     """
     sets, extent = choose_coverage(coverage, program == ALL)
-    request = Request(
+    request = CheckRequest(
         programs=selected(program),
         size=size,
         dtype=dtype,
@@ -355,7 +355,7 @@ def gradients_wanted(
 
 
 def compare_gradients(
-    request: Request, modules: bool | str | Path | None
+    request: CheckRequest, modules: bool | str | Path | None
 ) -> tuple[GradientResult, ...]:
     """The gradients of all programs of a request that have both bodies.
 
@@ -374,7 +374,7 @@ def compare_gradients(
 
 
 def _of_case(
-    request: Request, program: str | Program, name: str, case: Case, folder: Path | None
+    request: CheckRequest, program: str | Program, name: str, case: Case, folder: Path | None
 ) -> list[GradientResult]:
     question = {
         "program": asdict(program) if isinstance(program, Program) else program,

@@ -11,9 +11,9 @@ import typer
 
 from ..arrays.runtimes.known import BACKENDS
 from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
+from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
-from ..base.pages.page import can_render, check_page
 from .command import Html, MeshText, Overwrite, ReportFile, examples
 from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 
@@ -212,7 +212,7 @@ def crosscheck(
         )
     from ..check import run
     from ..check.programs import find_case
-    from ..check.request import Request, write_request
+    from ..check.request import CheckRequest, write_request
     from ..check.request import coverage as choose_coverage
 
     # A program's module may lie in the current folder; the runs inherit the import path.
@@ -220,7 +220,7 @@ def crosscheck(
     selection = "all" if every else programs or "matmul"
     if request is not None:
         sets, extent = choose_coverage(coverage, every)
-        written = Request(
+        written = CheckRequest(
             programs=run.selected(selection),
             size=size,
             dtype=dtype,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arrays.text import Fitting, parse_shape, parse_sizes, seconds_text
+from ..arrays.text import parse_shape, parse_sizes, seconds_text
+from ..base.document.page import check_page
+from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs
-from ..base.pages.page import check_page
 from .command import (
     Html,
     Overwrite,

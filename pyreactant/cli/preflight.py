@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
+from ..base.document.page import check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
-from ..base.pages.page import check_page
 from .command import DType, Html, MeshText, Overwrite, examples, interruptible
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ..check.programs import CASES, find_case, hint_of
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreflightRequest:
     """One program for one slice.
 
     Attributes:
@@ -119,7 +119,7 @@ def environment() -> dict[str, str]:
 _BODIES = {"jax": ("jax", "package.module:function"), "reactant": ("julia", "Module.function")}
 
 
-def check(request: Request) -> None:
+def check(request: PreflightRequest) -> None:
     """Check that the parts fit together, without a compiler.
 
     Raises:
@@ -152,7 +152,7 @@ def check(request: Request) -> None:
     _check_shardings(request)
 
 
-def _check_shardings(request: Request) -> None:
+def _check_shardings(request: PreflightRequest) -> None:
     outs = request.out_sharding
     listed = outs if isinstance(outs, tuple) else () if outs is None else (outs,)
     for out in listed:

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from pyreactant import Mesh, NamedSharding
 from pyreactant.arrays.sharding import plain_index
+from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.programs.find import NAMES
 from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Kind, Pair
-from pyreactant.check.report.data import Result, Row, RunFacts
+from pyreactant.check.report.data import ProgramRow, Result, RunFacts
+from pyreactant.check.report.outcome import on_all
 from pyreactant.check.report.report import Report
 
 MESH = Mesh((2, 4), ("x", "y"))
@@ -21,35 +25,40 @@ def blocks(plan: ArrayPlan, ratio: float, wrong: Sequence[int] = ()) -> tuple[Bl
             "array": "output 0",
             "device": device,
             "process": device // 4,
-            "method": "oracle",
             "index": plain_index(index),
             "expected_index": plain_index(index),
         }
         part = ratio * (1 + device) / 9
         if device not in wrong:
-            found.append(BlockVerdict(**good, error=1e-6 * part, allowed=1e-6, ratio=part, ulps=3))
+            values = Verdict("oracle", error=1e-6 * part, allowed=1e-6, ratio=part, ulps=3.0)
+            found.append(BlockVerdict(**good, values=values))
             continue
         worst = {"element": [3, 130], "got": 1.25, "expected": 7.5, "allowed": 1e-6}
         found.append(
             BlockVerdict(
                 **good,
-                passed=False,
-                error=6.25,
-                allowed=1e-6,
-                ratio=6.25e6,
-                ulps=9e6,
-                wrong=4000,
-                relative_norm=0.7,
-                worst=worst,
+                values=Verdict(
+                    "oracle",
+                    error=6.25,
+                    allowed=1e-6,
+                    ratio=6.25e6,
+                    ulps=9e6,
+                    error_squares=0.49,
+                    value_squares=1.0,
+                    wrong=4000,
+                    worst=worst,
+                    places=np.array([[128] * 16, *([0] * 15 + [64] for _ in range(15))]),
+                ),
                 kinds=(Kind.TRANSPOSED,),
                 text="a transposed block",
-                places=[[128] * 16, *([0] * 15 + [64] for _ in range(15))],
             )
         )
     return tuple(found)
 
 
-def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int] = ()) -> Row:
+def row(
+    name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int] = ()
+) -> ProgramRow:
     """One program; `wrong` lists devices whose blocks are wrong on the last runtime."""
     plan = ArrayPlan((512, 512), "float32", NamedSharding(MESH, ("x", "y")))
     results = []
@@ -65,11 +74,7 @@ def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int
                 "transposed block" if bad else "",
                 text,
                 0,
-                "oracle",
-                error=max(b.error for b in found),
-                allowed=1e-6,
-                ratio=max(b.ratio for b in found),
-                ulps=max(b.ulps for b in found),
+                values=on_all(found),
                 seconds={
                     "place": 0.0112,
                     "compile": 0.2 + place,
@@ -105,7 +110,7 @@ def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int
     }
     plans = {"input 0": plan, "input 1": plan, "output 0": plan}
     bytes_received = None if number % 4 == 0 else 1000 * 2**number
-    return Row(
+    return ProgramRow(
         name,
         "what it computes",
         True,

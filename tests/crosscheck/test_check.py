@@ -16,16 +16,18 @@ from pyreactant.arrays.source import RandomSource, Source
 from pyreactant.base.errors import MismatchError
 from pyreactant.check import check, execute
 from pyreactant.check.bounds import compare as comparison
-from pyreactant.check.bounds.compare import compare, compare_copies, join
+from pyreactant.check.bounds.compare import compare, compare_copies
 from pyreactant.check.bounds.expected import Expected, ulp
 from pyreactant.check.bounds.rules import products
+from pyreactant.check.bounds.sight import Sight
+from pyreactant.check.bounds.verdict import BY_FLOAT32, Verdict, join
 from pyreactant.check.check import PlacedSource, check_blocks, check_inputs
 from pyreactant.check.execute import CaseRun, digest, run_case
 from pyreactant.check.oracle import oracle
 from pyreactant.check.oracle.oracle import cut, merge
 from pyreactant.check.oracle.parts import around, size
 from pyreactant.check.programs import Layout, find_case
-from pyreactant.check.records.verdict import BY_FLOAT32, BlockVerdict, Kind
+from pyreactant.check.records.verdict import BlockVerdict, Kind
 
 from .broken import broken
 from .changes import all_blocks
@@ -50,9 +52,10 @@ def test_every_device_has_a_verdict_for_every_array(product: CaseRun) -> None:
     inputs, outputs = check_inputs(product), check_blocks(product)
     assert [len(array) for array in (*inputs, *outputs)] == [8, 8, 8]
     assert all(verdict.passed and verdict.placed for verdict in flat(inputs + outputs))
-    assert {verdict.method for verdict in flat(inputs)} == {"digest"}
-    assert {verdict.method for verdict in flat(outputs)} == {"oracle"}
-    assert all(0 < verdict.ratio <= 1 and verdict.ulps > 0 for verdict in flat(outputs))
+    assert {verdict.values.method for verdict in flat(inputs)} == {"digest"}
+    assert {verdict.values.method for verdict in flat(outputs)} == {"oracle"}
+    values = [verdict.values for verdict in flat(outputs)]
+    assert all(0 < one.ratio <= 1 and one.ulps > 0 for one in values)
     assert {v.array for v in flat(inputs + outputs)} == {"input 0", "input 1", "output 0"}
 
 
@@ -75,30 +78,58 @@ def test_times_and_plans_are_told(product: CaseRun) -> None:
     assert product.precision == "highest"
 
 
-def test_verdicts_survive_json() -> None:
-    verdict = BlockVerdict(
-        "output 0",
-        3,
-        1,
-        [[0, 4]],
-        [[4, 8]],
-        False,
+def a_verdict() -> BlockVerdict:
+    values = Verdict(
         "oracle",
-        1.0,
-        0.0,
-        float("inf"),
-        2.0,
-        float("nan"),
-        3,
-        0,
-        {"element": [1], "got": "1.0", "expected": "2.0", "allowed": 0.0},
-        (Kind.TRANSPOSED, Kind.PERMUTED),
-        [[[4, 8]]],
-        "why",
+        error=1.0,
+        ratio=float("inf"),
+        ulps=2.0,
+        error_squares=float("nan"),
+        value_squares=4.0,
+        wrong=3,
+        worst={"element": [1], "got": "1.0", "expected": "2.0", "allowed": 0.0},
+        sight=Sight({0: 4}, 4.0, 4),
+        places=np.array([[1, 0, 1, 1]]),
     )
+    kinds = (Kind.TRANSPOSED, Kind.PERMUTED)
+    return BlockVerdict("output 0", 3, 1, [[0, 4]], [[4, 8]], values, kinds, [[[4, 8]]], "why")
+
+
+def without_places_and_nan(verdict: BlockVerdict) -> BlockVerdict:
+    return replace(verdict, values=replace(verdict.values, error_squares=0.0, places=None))
+
+
+def test_verdicts_survive_json() -> None:
+    verdict = a_verdict()
     back = BlockVerdict.from_dict(json.loads(json.dumps(verdict.to_dict())))
-    assert np.isnan(back.relative_norm)
-    assert replace(back, relative_norm=0.0) == replace(verdict, relative_norm=0.0)
+    assert np.isnan(back.values.relative_norm)
+    np.testing.assert_array_equal(back.values.places, verdict.values.places)
+    assert without_places_and_nan(back) == without_places_and_nan(verdict)
+
+
+def test_the_json_of_a_verdict_has_one_level() -> None:
+    """Readers of records and reports find its numbers beside the place of the block."""
+    data = a_verdict().to_dict()
+    keys = (
+        "array device process index expected_index passed method error allowed ratio ulps "
+        "relative_norm wrong non_finite worst kinds matches text estimated digest sight places"
+    )
+    assert {*keys.split()} <= {*data}
+    assert (data["method"], data["ratio"], data["passed"]) == ("oracle", "inf", False)
+
+
+def test_a_verdict_of_an_earlier_record_is_read() -> None:
+    """It has the relative norm alone, and no sight of an input."""
+    data = json.loads(json.dumps(a_verdict().to_dict()))
+    for name in ("elements", "error_squares", "value_squares", "wrong_patterns", "usual", "note"):
+        del data[name]
+    data |= {"relative_norm": 0.25, "sight": None, "places": None}
+    back = BlockVerdict.from_dict(data)
+    assert back.values.relative_norm == 0.25
+    assert (back.values.ratio, back.values.sight) == (float("inf"), Sight())
+    assert BlockVerdict.from_dict(data | {"relative_norm": "inf"}).values.relative_norm == float(
+        "inf"
+    )
 
 
 def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
@@ -121,12 +152,12 @@ def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
     verdicts = check_inputs(changed)[0]
     assert [verdict.passed for verdict in verdicts] == [True] * 3 + [False] + [True] * 4
     wrong = verdicts[3]
-    assert wrong.wrong == 1
-    assert wrong.worst is not None
+    assert wrong.values.wrong == 1
+    assert wrong.values.worst is not None
     start = right[3].index
-    assert wrong.worst["element"] == [start[0].start + 1, start[1].start + 2]
-    assert np.argwhere(wrong.places).tolist() == [[1, 2]]  # of 16 x 8
-    assert [verdict.places for verdict in verdicts if verdict.passed] == [None] * 7
+    assert wrong.values.worst["element"] == [start[0].start + 1, start[1].start + 2]
+    assert np.argwhere(wrong.values.places).tolist() == [[1, 2]]  # of 16 x 8
+    assert [verdict.values.places for verdict in verdicts if verdict.passed] == [None] * 7
     assert "input 0" not in changed.verified
     assert wrong.kind == Kind.ROUNDING
 
@@ -141,7 +172,7 @@ def test_outputs_must_be_those_of_the_oracle() -> None:
 def test_a_program_without_an_oracle_passes_where_its_blocks_lie_rightly() -> None:
     run = run_case(replace(find_case("softmax"), oracle=None), size=16, mesh=MESH, calls=1)
     verdicts = flat(check_blocks(run))
-    assert {verdict.method for verdict in verdicts} == {"none"}
+    assert {verdict.values.method for verdict in verdicts} == {"none"}
     assert all(verdict.passed for verdict in verdicts)
 
 
@@ -156,7 +187,7 @@ def test_large_products_take_freivalds_and_a_sample(
             run = run_case(case, size=64, mesh=MESH, layout=layout, dtype=dtype, calls=1)
             check_inputs(run)
             verdicts = flat(check_blocks(run))
-            assert {verdict.method for verdict in verdicts} == {"Freivalds"}
+            assert {verdict.values.method for verdict in verdicts} == {"Freivalds"}
             assert all(verdict.passed for verdict in verdicts)
 
 
@@ -180,11 +211,11 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
         verdicts = flat(check_blocks(run))
     assert not any(verdict.passed for verdict in verdicts)
     if wrong == "element":
-        assert [verdict.wrong for verdict in verdicts] == [1] * 8
-        assert verdicts[0].worst is not None
-        assert verdicts[0].worst["element"] == [5, 7]
-    places = [np.array(verdict.places) for verdict in verdicts]  # blocks of 32 x 16
-    assert [int(found.sum()) for found in places] == [verdict.wrong for verdict in verdicts]
+        assert [verdict.values.wrong for verdict in verdicts] == [1] * 8
+        assert verdicts[0].values.worst is not None
+        assert verdicts[0].values.worst["element"] == [5, 7]
+    places = [np.array(verdict.values.places) for verdict in verdicts]  # blocks of 32 x 16
+    assert [int(found.sum()) for found in places] == [verdict.values.wrong for verdict in verdicts]
     if wrong == "row":
         assert [np.argwhere(found).tolist() for found in places] == [
             [[0, i] for i in range(16)]
@@ -253,7 +284,7 @@ def test_products_in_float32_decide_only_where_all_is_right_and_seen(
     run = run_case(case, size=64, mesh=MESH, calls=1)
     found = flat(check_blocks(run))
     assert all(verdict.passed for verdict in found)
-    assert {verdict.method for verdict in found} == {BY_FLOAT32 if fine else "oracle"}
+    assert {verdict.values.method for verdict in found} == {BY_FLOAT32 if fine else "oracle"}
     text = found[0].to_dict()["method"]
     assert ("products of the check in float32" in text) is fine
 

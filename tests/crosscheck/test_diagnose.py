@@ -10,6 +10,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.arrays.sharding import Index, as_index, plain_index
 from pyreactant.arrays.source import ArraySource
+from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.faults.diagnose import (
     blocks_of,
     diagnose,
@@ -54,7 +55,7 @@ def diagnosis_of(change: Change, array: str = "output 0") -> Diagnosis:
 
 
 def wrong(*kinds: Kind, **more: Any) -> dict[str, Any]:
-    return {"passed": False, "wrong": 3, "kinds": kinds, "matches": [], "text": "worst", **more}
+    return {"values": Verdict(wrong=3), "kinds": kinds, "matches": [], "text": "worst", **more}
 
 
 def test_right_blocks_pass() -> None:
@@ -143,7 +144,7 @@ def test_orders_of_devices_are_named(number: int, honest: bool) -> None:
         if there == block:
             return {}
         if honest:
-            return {"index": there, "passed": False, "kinds": (Kind.WRONG_DEVICES,)}
+            return {"index": there, "kinds": (Kind.WRONG_DEVICES,)}
         same = [s.stop - s.start for s in held[device]] == [b - a for a, b in block]
         return wrong(Kind.PERMUTED if same else Kind.STRUCTURE, matches=[there])
 
@@ -161,7 +162,7 @@ def test_other_orders_are_permuted_blocks_or_wrong_devices() -> None:
 
     def honest(device: int, block: list[list[int]]) -> dict[str, Any]:
         there = plain_index(held[device - 1])
-        return {"index": there, "passed": False, "kinds": (Kind.WRONG_DEVICES,), "text": "lies"}
+        return {"index": there, "kinds": (Kind.WRONG_DEVICES,), "text": "lies"}
 
     assert diagnosis_of(rotated).kind == Kind.PERMUTED
     assert "device 1 holds block [0:4, 0:2]" in diagnosis_of(rotated).text
@@ -172,8 +173,8 @@ def test_other_orders_are_permuted_blocks_or_wrong_devices() -> None:
 def test_fewer_devices_are_counted() -> None:
     def gone(device: int, block: list[list[int]]) -> dict[str, Any]:
         if device < 4:
-            return {"index": [[0, 4], [0, 4]], "passed": False, "kinds": (Kind.WRONG_DEVICES,)}
-        return {"index": None, "passed": False, "kinds": (Kind.FEWER_DEVICES,)}
+            return {"index": [[0, 4], [0, 4]], "kinds": (Kind.WRONG_DEVICES,)}
+        return {"index": None, "kinds": (Kind.FEWER_DEVICES,)}
 
     found = diagnosis_of(gone)
     assert found.kind == Kind.FEWER_DEVICES
@@ -259,7 +260,11 @@ def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
 
 def test_a_diagnosis_names_everything() -> None:
     def change(device: int, block: list[list[int]]) -> dict[str, Any]:
-        return wrong(Kind.TRANSPOSED, ratio=float(device)) if device in (2, 6) else {}
+        return (
+            wrong(Kind.TRANSPOSED, values=Verdict(wrong=3, ratio=float(device)))
+            if device in (2, 6)
+            else {}
+        )
 
     found = diagnosis_of(change)
     for part in (

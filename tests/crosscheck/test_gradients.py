@@ -9,7 +9,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.lowering.enzyme import check_enzyme
-from pyreactant.check.request import Request
+from pyreactant.check.request import CheckRequest
 from pyreactant.check.run import compare_gradients, gradients_wanted
 from tests.harness import REPOSITORY, require
 
@@ -57,7 +57,7 @@ def test_right_gradients(tmp_path: Path) -> None:
 
 def test_wrong_gradients_and_none(tmp_path: Path) -> None:
     need_enzyme()
-    request = Request(("perceptron",), size=16)
+    request = CheckRequest(("perceptron",), size=16)
     (none,) = compare_gradients(request, tmp_path)
     assert none.outcome == "not run"
     assert "perceptron.mlir' cannot be read" in none.text

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.base.pages.page import Cell
+from pyreactant.base.document.parts import Cell
+from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.records.verdict import ArrayPlan, Kind
 from pyreactant.check.report.data import GradientResult
 from pyreactant.check.report.html import figures, grid
@@ -52,7 +53,8 @@ def test_a_wrong_program() -> None:
 def test_errors_shares_and_times_have_columns_of_their_own() -> None:
     whole = report(["heat"], ["jax"])
     (row,) = whole.rows
-    result = replace(row.results[0], relative_norm=2e-7, ratio=0.06, seconds={"call": 0.0189})
+    values = Verdict("oracle", error=1.0, ratio=0.06, error_squares=4e-14, value_squares=1.0)
+    result = replace(row.results[0], values=values, seconds={"call": 0.0189})
     page = replace(whole, rows=(replace(row, results=(result,)),)).to_html()
     for label, text in (("error", "2e-07"), ("share of allowed", "0.06"), ("time", "18.9 ms")):
         assert f'data-label="{label}" class="number">{text}<' in page
@@ -125,8 +127,10 @@ def test_blocks_of_any_mesh(mesh: pr.Mesh, shape: tuple[int, ...], spec: Any) ->
     plan = ArrayPlan(shape, "float32", pr.NamedSharding(mesh, spec))
     (row,) = report(["heat"], ["jax"]).rows
     good = blocks(plan, 0.5)
-    nowhere = replace(good[0], index=None, passed=False, kinds=(Kind.FEWER_DEVICES,))
-    elsewhere = replace(good[-1], index=good[0].index, passed=False, ratio=float("inf"))
+    nowhere = replace(good[0], index=None, kinds=(Kind.FEWER_DEVICES,))
+    endless = replace(good[-1].values, ratio=float("inf"))
+    lies = (Kind.WRONG_DEVICES,)
+    elsewhere = replace(good[-1], index=good[0].index, values=endless, kinds=lies)
     for found, wrong in (
         (good, 0),
         ((nowhere, *good[1:]), 1),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, __version__
-from pyreactant.check.records.verdict import BY_FLOAT32
+from pyreactant.check.bounds.verdict import BY_FLOAT32, Verdict
 from pyreactant.check.report.data import Result
 from pyreactant.check.report.report import Report
 from pyreactant.check.report.text import ratio_text
@@ -30,7 +30,10 @@ def test_json_round_trip(wrong: list[int], tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
     made = report(["matmul"], wrong=[1])
     (row,) = made.rows
-    endless = tuple(replace(r, ratio=float("inf"), error=float("inf")) for r in row.results)
+    endless = tuple(
+        replace(r, values=replace(r.values, ratio=float("inf"), error=float("inf")))
+        for r in row.results
+    )
     pairs = tuple(replace(p, difference=float("inf")) for p in row.pairs)
     made = replace(made, rows=(replace(row, results=endless, pairs=pairs),))
     made.to_json(tmp_path / "report.json")
@@ -120,7 +123,8 @@ def test_products_in_float32_are_named() -> None:
     """In the verdict and on the page; an error of zero is then no proof of equal bits."""
     made = report(["heat"], ["jax"])
     row = made.rows[0]
-    results = tuple(replace(one, method=BY_FLOAT32, error=0.0) for one in row.results)
+    values = Verdict(BY_FLOAT32)
+    results = tuple(replace(one, values=values) for one in row.results)
     made = replace(made, rows=(replace(row, results=results),))
     assert "NumPy reference, with products of the check in float32. Only jax" in made.verdict
     assert "oracle, products of the check in float32" in made.to_html()

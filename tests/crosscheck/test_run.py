@@ -10,7 +10,7 @@ import pyreactant as pr
 from pyreactant.check import run, testing
 from pyreactant.check.report.data import Result
 from pyreactant.check.report.report import Report
-from pyreactant.check.request import Request
+from pyreactant.check.request import CheckRequest
 from pyreactant.check.run import crosscheck
 from pyreactant.testing import assert_crosscheck
 from tests.crosscheck import samples
@@ -45,7 +45,7 @@ def test_users_programs(of_users: Report, found: dict[str, Result]) -> None:
     assert found["right"].outcome == "right"
     assert found["two_results"].outcome == "right"
     assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
-    assert found["right"].estimated == ""
+    assert found["right"].values.estimated == ""
     assert [one.inputs for one in found["right"].sets] == ["wide"]
     assert found["estimated"].sets == ()  # an estimated tolerance is no bound
     assert "one_pass (wide inputs, float32 x,y) on jax: output 0" in found["one_pass"].text
@@ -53,7 +53,8 @@ def test_users_programs(of_users: Report, found: dict[str, Result]) -> None:
     assert found["all_nan"].outcome == "unchecked"
     assert "output 0 must be NaN or infinite in every element, so no" in found["all_nan"].text
     assert (
-        found["estimated"].estimated == "no error bound is known for numpy.linalg.norm with ord=2"
+        found["estimated"].values.estimated
+        == "no error bound is known for numpy.linalg.norm with ord=2"
     )
     text = report.to_text(200)
     assert "of the estimate" in text
@@ -87,8 +88,8 @@ def test_results_of_other_types_and_in_trees(of_users: Report, found: dict[str, 
     assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
     plans = rows["top_three"].plans
     assert [plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
-    assert found["above_zero"].estimated == ""
-    assert found["top_three"].estimated == ""
+    assert found["above_zero"].values.estimated == ""
+    assert found["top_three"].values.estimated == ""
     assert found["too_short"].outcome == "wrong"
     assert found["too_short"].kind == "wrong shape or dtype"
     assert "must be float32[8, 8], as from its oracle or out_dtypes=" in found["too_short"].text
@@ -205,7 +206,7 @@ def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text and objects give the same request; other tests cover its execution."""
     written = []
 
-    def write(request: Request, path: Path) -> None:
+    def write(request: CheckRequest, path: Path) -> None:
         written.append((request.mesh, request.specs))
         raise pr.FileError("enough")
 

@@ -13,6 +13,7 @@ import pyreactant as pr
 from pyreactant.check.bounds.compare import compare
 from pyreactant.check.bounds.expected import Expected
 from pyreactant.check.bounds.sight import Sight, combined
+from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.check import check_blocks
 from pyreactant.check.execute import run_case
 from pyreactant.check.programs import find_case
@@ -92,7 +93,7 @@ def sight_bin(tolerance: float) -> int:
 
 def judged(sensitivity: float, dtype: str, *, probed: bool = False) -> Seen:
     values = sight(np.ones(16), sensitivity)
-    block = BlockVerdict("output 0", 0, 0, [[0, 16]], [[0, 16]], sight=values)
+    block = BlockVerdict("output 0", 0, 0, [[0, 16]], [[0, 16]], Verdict("oracle", sight=values))
     plan = ArrayPlan((16,), dtype, pr.NamedSharding(MESH, ()))
     return seen([block], {"output 0": plan}, probed=probed)
 
@@ -122,9 +123,8 @@ def test_limits_of_what_is_right() -> None:
 def test_outliers_are_noted() -> None:
     def block(device: int, index: int, ratio: float) -> BlockVerdict:
         place = [[index, index + 1]]
-        return BlockVerdict(
-            "output 0", device, device // 2, place, place, ratio=ratio, sight=Sight({}, 1.0, 1)
-        )
+        values = Verdict("oracle", ratio=ratio, sight=Sight({}, 1.0, 1))
+        return BlockVerdict("output 0", device, device // 2, place, place, values)
 
     usual = [block(0, 0, 0.1), block(1, 1, 0.11), block(2, 2, 0.09)]
     assert outliers([*usual, block(3, 3, 0.4)]) == ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyreactant.base.pages.page import can_render
+from pyreactant.base.document.page import can_render
 from tests.harness import QUICK_COMPILING, environment, free_port, spawn
 from tests.launch.runs import RUN, Run, left_behind, run_local, run_tasks, script
 from tests.unit.test_process_group_plain import ONE_HOST, ONE_TASK

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from pyreactant import RequirementError
-from pyreactant.base.pages.page import Cell, Table, check_page, render
+from pyreactant.base.document.page import check_page, fragment
+from pyreactant.base.document.parts import Cell, Table
 from tests.harness import REPOSITORY
 from tests.pages.outline import Outline
 from tests.pages.samples import REPORTS, html_of, new_html, plan
 
-STYLE = (REPOSITORY / "pyreactant/base/pages/templates/style.css").read_text()
+STYLE = (REPOSITORY / "pyreactant/base/document/templates/style.css").read_text()
 pytest.importorskip("jinja2")
 
 
@@ -129,7 +130,7 @@ def test_a_table_of_cells() -> None:
         groups=[("", 1), ("jax", 2)],
         left_out=7,
     )
-    page = render("fragment.html", mark=Cell("x"), table=table)
+    page = fragment(Cell("x"), table)
     assert Outline(page).stack == []
     for text in (
         '<a href="#there">a.<wbr>b_<wbr>c:&lt;<wbr>d</a>',

@@ -14,7 +14,7 @@ from pyreactant.base.slices.topology import topology
 from pyreactant.fit.preflight import alternatives
 from pyreactant.fit.preflight.alternatives import matmul_bytes
 from pyreactant.fit.preflight.preflight import preflight
-from pyreactant.fit.request import Request
+from pyreactant.fit.request import PreflightRequest
 
 GIB = 2**30
 
@@ -258,5 +258,5 @@ def test_bytes_counted_without_a_compiler(x_spec: Any, y_spec: Any, blocks: int)
     mesh = pr.Mesh((4, 4), ("x", "y"))
     x, y = (aval((64, 64), spec, mesh) for spec in (x_spec, y_spec))
     out = pr.NamedSharding(mesh, default_out_spec(x.sharding, y.sharding))
-    request = Request(MATMUL, (x, y), topology("v6e-16"), out, None, {})
+    request = PreflightRequest(MATMUL, (x, y), topology("v6e-16"), out, None, {})
     assert matmul_bytes(x.sharding, y.sharding, out, request) == blocks * 64 * 64 // 16 * 4

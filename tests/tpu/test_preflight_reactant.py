@@ -23,7 +23,7 @@ from pyreactant.base import child
 from pyreactant.base.child import ChildLostError
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.preflight.preflight import preflight
-from pyreactant.fit.request import Request, find_program
+from pyreactant.fit.request import PreflightRequest, find_program
 from tests import harness
 from tests.harness import REPOSITORY, environment
 
@@ -208,9 +208,9 @@ def fake_julia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     return make
 
 
-def request(backend: str = "reactant") -> Request:
+def request(backend: str = "reactant") -> PreflightRequest:
     program = pr.Program("double", julia="Base.identity")
-    return Request(program, (X,), topology("v6e-4"), None, None, {"n": (1, 2)}, backend)
+    return PreflightRequest(program, (X,), topology("v6e-4"), None, None, {"n": (1, 2)}, backend)
 
 
 def test_what_surrounds_the_child(
@@ -238,7 +238,7 @@ def test_what_surrounds_the_child(
     assert asking.environment()["XLA_FLAGS"] == "--xla_other=1"
 
 
-def lower(asked: Request, timeout: float) -> asking.Lowered:
+def lower(asked: PreflightRequest, timeout: float) -> asking.Lowered:
     question = {**asked.to_dict(), "devices": asked.topology.devices}
     return asking.lower(asked.program.name, question, timeout)
 

@@ -11,7 +11,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.check.inputs import InputSet, input_sets
 from pyreactant.check.programs import find_case
-from pyreactant.check.request import Request, read_request, write_request
+from pyreactant.check.request import CheckRequest, read_request, write_request
 
 MOVES, SUMS, PRODUCTS = (
     pr.Domain(moves=True),
@@ -75,7 +75,7 @@ def test_a_domain_travels_with_its_program(tmp_path: Any) -> None:
         replace(named, jax="numpy:matmul", name=name, domain=one)
         for name, one in (("a", domain), ("b", MOVES), ("c", None))
     )
-    write_request(Request(programs=programs), tmp_path / "request.json")
+    write_request(CheckRequest(programs=programs), tmp_path / "request.json")
     assert read_request(tmp_path / "request.json").programs == programs
     assert json.loads((tmp_path / "request.json").read_text())["programs"][2]["domain"] is None
     assert {*programs} == {*read_request(tmp_path / "request.json").programs}

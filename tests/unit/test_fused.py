@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant.check.bounds import compare as compare_module
-from pyreactant.check.bounds import expected, fused
+from pyreactant.check.bounds import fused
 from pyreactant.check.bounds.compare import Verdict, compare, layout
 from pyreactant.check.bounds.expected import Expected
 from pyreactant.check.bounds.model import Model
@@ -46,10 +45,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 USES = {
-    "layer_norm": {"row_sums", "centred_squares", "normalized"},
-    "softmax": {"differences", "exponentials", "quotients"},
-    "attention": {"scaled", "differences", "exponentials", "quotients", "product_bounds"},
-    "heat": {"stencil"},
+    "layer_norm": {"row_sums"},
+    "attention": {"product_bounds"},
     "row_sum": {"row_sums"},
     "full_sum": {"row_sums"},
     "batched_matmul": {"product_bounds"},
@@ -135,31 +132,6 @@ def test_a_number_in_place_of_a_certain_infinity_is_wrong(used: set[str]) -> Non
     assert used == {"compared"}
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
-def test_a_tile_that_is_compared_in_chunks_gets_the_same_verdict(
-    name: str, used: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expected, "CHUNK", 300)
-    monkeypatch.setattr(compare_module, "AT_ONCE", 700)
-    case, index = CASES[name], (slice(2, 50), slice(5, 45))
-    found: Any = case.expected(
-        0, index, sources(case.inputs(60, "float32"), 0), model_of(case, "float32")
-    )
-    assert isinstance(found, expected.Deferred)
-    used.clear()
-    got = found.value.astype(np.float32)
-    for change in (None, np.nan, np.inf, 7.0):
-        if change is not None:
-            got[31, 3] = got[-1, -1] = change
-        one = compare(got, expected.DeferredExpected(found), (5, 7))
-        other = compare(got, Expected(found.value, found.bound), (5, 7))
-        assert one.wrong == (0 if change is None else 2)
-        assert one.worst == other.worst
-        assert one.sight.tolerances == other.sight.tolerances
-        np.testing.assert_allclose(numbers(one), numbers(other), rtol=1e-12)
-    assert "compared" in used
-
-
 @pytest.mark.parametrize("loops", [True, False])
 def test_a_single_element_without_a_bound_is_counted(
     loops: bool, used: set[str], monkeypatch: pytest.MonkeyPatch
@@ -189,7 +161,7 @@ def test_a_single_element_without_a_bound_is_counted(
         np.linspace(-3e4, 3e4, 900).reshape(30, 30),
     ],
 )
-@pytest.mark.parametrize("name", ["softmax", "heat", "layer_norm", "row_sum"])
+@pytest.mark.parametrize("name", ["layer_norm", "row_sum"])
 def test_odd_numbers_give_the_same_on_both_paths(
     array: np.ndarray, name: str, used: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +191,7 @@ def test_compiled_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     arrays = layout(x.astype(np.float32), x, x * x)
     args: dict[str, tuple[Any, ...]] = {
         "compared": (*arrays, 2.0**-23, 1e-38, np.int64(0x7FF << 52)),
-        "stencil": (np.pad(x, 1), np.pad(x * x, 1), 0.125, 1e-7, 1e-38),
+        "row_sums": (x,),
     }
     fresh = {name: fused.Loop(LOOPS[name].function) for name in args}
     monkeypatch.chdir(tmp_path)

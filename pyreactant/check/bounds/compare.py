@@ -1,12 +1,11 @@
-"""Compare a block with its expected values, and the resulting verdict.
+"""Compare a block with its expected values.
 
 Elements must be within an error bound, or equal bit for bit. Large blocks are compared piece by
 piece, so that the comparison needs little extra memory.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,95 +13,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...arrays.dtypes import finfo, wide
 from . import fused
-from .expected import EXPONENT, DeferredExpected, Expected, ulp
-from .sight import Sight, combined, counts, exact, sample, squares_of, total
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether values are right, and their errors.
-
-    Attributes:
-        method: How the values were checked; "" if the caller sets it.
-        elements: Number of compared elements.
-        error: Largest absolute error.
-        allowed: Tolerance of the element where error over tolerance is largest.
-        ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
-            tolerance is zero.
-        ulps: Largest error in units in the last place.
-        error_squares: Sum of squared errors.
-        value_squares: Sum of squared expected values.
-        wrong: Number of elements (rows in Freivalds' check) that are beyond the tolerance, or
-            NaN or infinite in the wrong place.
-        wrong_patterns: Number of elements that are wrongly NaN or infinite, or wrongly finite.
-        non_finite: Number of elements that are rightly NaN or infinite.
-        usual: Largest error over the usual rounding error.
-        note: Remark for the report.
-        estimated: Why the tolerance is estimated; "" if it is derived.
-        worst: The element where error over tolerance is largest: {"element": position, "got",
-            "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
-            may replace it with their own facts about the place.
-        sight: What the comparison can see.
-        places: The number of wrong elements in each cell of the block's grid (`places`); None if
-            the caller does not count them.
-    """
-
-    method: str = ""
-    elements: int = 0
-    error: float = 0.0
-    allowed: float = 0.0
-    ratio: float = 0.0
-    ulps: float = 0.0
-    error_squares: float = 0.0
-    value_squares: float = 0.0
-    wrong: int = 0
-    wrong_patterns: int = 0
-    non_finite: int = 0
-    usual: float = 0.0
-    note: str = ""
-    estimated: str = ""
-    worst: dict[str, Any] | None = None
-    sight: Sight = field(default_factory=Sight)
-    places: np.ndarray | None = field(default=None, compare=False)
-
-    @property
-    def passed(self) -> bool:
-        """Whether every element is right."""
-        return self.wrong == 0
-
-    @property
-    def relative_norm(self) -> float:
-        """Norm of the error over the norm of the expected values."""
-        if self.error_squares == 0:
-            return 0.0
-        return (
-            math.sqrt(self.error_squares / self.value_squares) if self.value_squares else math.inf
-        )
-
-
-def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict with the largest ratio; wrong verdicts come before right ones."""
-    return max(verdicts, key=lambda v: (not v.passed, v.ratio))
-
-
-def join(parts: Iterable[Verdict]) -> Verdict:
-    """Combine the verdicts on several blocks or tiles."""
-    verdicts = list(parts) or [Verdict()]
-    return replace(
-        worst_of(verdicts),
-        elements=sum(v.elements for v in verdicts),
-        error=max(v.error for v in verdicts),
-        ulps=max(v.ulps for v in verdicts),
-        error_squares=sum(v.error_squares for v in verdicts),
-        value_squares=sum(v.value_squares for v in verdicts),
-        wrong=sum(v.wrong for v in verdicts),
-        wrong_patterns=sum(v.wrong_patterns for v in verdicts),
-        non_finite=sum(v.non_finite for v in verdicts),
-        usual=max(v.usual for v in verdicts),
-        estimated=next((v.estimated for v in verdicts if v.estimated), ""),
-        sight=combined(v.sight for v in verdicts),
-        places=total(v.places for v in verdicts),
-    )
+from .expected import EXPONENT, Expected, ulp
+from .sight import Sight, counts, exact, sample, squares_of
+from .verdict import Verdict, join
 
 
 def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) -> Verdict:
@@ -117,9 +30,7 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
         return Verdict()
     start = start or (0,) * got.ndim
     if got.size > AT_ONCE and len(got) > 1:
-        later = isinstance(expected, DeferredExpected)
-        found = _compared_in_one_pass(got, expected, start) if later else None
-        return found or join(_in_pieces(got, expected, start))
+        return join(_in_pieces(got, expected, start))
     if expected.exact:
         return _compare_exact(got, expected.value, start)
     return _compare_rounded(got, expected, start)
@@ -228,7 +139,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         usual=usual,
         estimated=expected.estimated,
         worst=_worst(worst, start, got, value[worst], float(allowed[worst])),
-        sight=_sight(got, expected, [], value_squares, got.size - non_finite, unbounded),
+        sight=_sight(got, expected, value_squares, got.size - non_finite, unbounded),
     )
 
 
@@ -240,34 +151,29 @@ def _compared_in_one_pass(
         return None
     if expected.usual is not None or not fused.large(got):
         return None
-    info, chunks, some = finfo(got.dtype), [], []
-    for first, chunk in expected.chunks():
-        value, bound = _pair(chunk)
-        held = got[first : first + len(value)]
-        if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
-            return None
-        given = float(info.eps), float(info.tiny), EXPONENT
-        ratio, row, *others = fused.compared(*layout(held, value, bound), *given)
-        if not ratio <= 1:
-            return None
-        chunks.append((ratio, first + row, *others))
-        some.append(_sampled(chunk, got.shape, first))  # while it is in the processor's cache
-    ratio, row, column = max(chunks, key=lambda one: one[0])[:3]
-    errors, ulps, error_squares, value_squares, unbounded = list(zip(*chunks, strict=True))[3:]
+    value, bound = _pair(expected)
+    if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
+        return None
+    info = finfo(got.dtype)
+    given = float(info.eps), float(info.tiny), EXPONENT
+    ratio, row, column, *sums = fused.compared(*layout(got, value, bound), *given)
+    if not ratio <= 1:
+        return None
+    error, ulps, error_squares, value_squares, unbounded = sums
     at = (row, *map(int, np.unravel_index(column, got.shape[1:])))
     worst = expected.part(tuple(slice(i, i + 1) for i in at))
     allowed = float(worst.allowed(got.dtype).item())
     return Verdict(
         elements=got.size,
-        error=max(errors),
+        error=error,
         allowed=allowed,
         ratio=ratio,
-        ulps=max(ulps),
-        error_squares=sum(error_squares),
-        value_squares=sum(value_squares),
+        ulps=ulps,
+        error_squares=error_squares,
+        value_squares=value_squares,
         estimated=expected.estimated,
         worst=_worst(at, start, got, worst.value.item(), allowed),
-        sight=_sight(got, expected, some, sum(value_squares), got.size, sum(unbounded)),
+        sight=_sight(got, expected, value_squares, got.size, unbounded),
     )
 
 
@@ -304,30 +210,16 @@ def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
     return expected.value, np.broadcast_to(expected.bound, expected.value.shape)
 
 
-def _sampled(expected: Expected, shape: tuple[int, ...], first: int = 0) -> Expected:
-    """The elements whose tolerances are counted, of some rows of an array of this shape."""
-    taken, each = sample(shape)
-    value, bound = _pair(expected)
-    if value.shape != shape:
-        width = math.prod(shape[1:])
-        ends = slice(-(-first * width // each), -(-(first + len(value)) * width // each))
-        taken = (taken[0][ends] - first, *(one[ends] for one in taken[1:]))
-    return Expected(value[taken], bound[taken], last_rounding=expected.last_rounding)
-
-
 def _sight(
-    got: np.ndarray,
-    expected: Expected,
-    some: Sequence[Expected],
-    squares: float,
-    finite: int,
-    unbounded: int,
+    got: np.ndarray, expected: Expected, squares: float, finite: int, unbounded: int
 ) -> Sight:
     """What the comparison of a tile can see, by the tolerances of some of its elements."""
-    each, some = sample(got.shape)[1], some or [_sampled(expected, got.shape)]
+    places, each = sample(got.shape)
+    value, bound = _pair(expected)
+    some = Expected(value[places], bound[places], last_rounding=expected.last_rounding)
     with np.errstate(all="ignore"):
-        allowed = np.concatenate([one.allowed(got.dtype) for one in some])
-    tolerances = counts(allowed, np.concatenate([one.value for one in some]), each, unbounded)
+        allowed = some.allowed(got.dtype)
+    tolerances = counts(allowed, some.value, each, unbounded)
     return Sight(tolerances, squares, finite, squares_of(expected.absolute))
 
 

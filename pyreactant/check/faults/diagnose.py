@@ -305,7 +305,8 @@ def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:
     """Whether the values on a device may be those of that block."""
     if block is None or verdict.index is None:
         return False
-    held = verdict.matches if verdict.wrong or Kind.STRUCTURE in verdict.kinds else [verdict.index]
+    wrong = verdict.values.wrong or Kind.STRUCTURE in verdict.kinds
+    held = verdict.matches if wrong else [verdict.index]
     return plain_index(block) in (held or [])
 
 
@@ -327,7 +328,10 @@ def _description(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
 
 
 def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:
-    return max(wrong, key=lambda verdict: (verdict.wrong > 0, verdict.ratio, verdict.error))
+    def severity(verdict: BlockVerdict) -> tuple[bool, float, float]:
+        return verdict.values.wrong > 0, verdict.values.ratio, verdict.values.error
+
+    return max(wrong, key=severity)
 
 
 def _named(what: str, numbers: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ tile around the worst element is compared, so the time does not depend on the bl
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 from ...arrays.dtypes import finfo, is_float, wide
 from ...arrays.sharding import Device, Index, Shard, plain_index
 from ...arrays.text import block_text
-from ..bounds.compare import Verdict, wrong_elements
+from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
+from ..bounds.verdict import Verdict
 from ..oracle.parts import around, moved
 from ..records.verdict import BlockVerdict, Kind
 from .diagnose import blocks_of
@@ -250,19 +252,11 @@ def block_verdict(
         process=shard.device.process_index,
         index=plain_index(shard.index),
         expected_index=None if expected is None else plain_index(expected),
-        passed=not kinds,
-        method=verdict.method,
-        estimated=verdict.estimated,
-        error=verdict.error,
-        allowed=verdict.allowed,
-        ratio=verdict.ratio,
-        ulps=verdict.ulps,
-        relative_norm=verdict.relative_norm,
-        wrong=verdict.wrong,
-        places=None if verdict.passed or verdict.places is None else verdict.places.tolist(),
-        non_finite=verdict.non_finite,
-        sight=verdict.sight if subject is not None and name.startswith("output") else None,
-        worst=None if verdict.passed else verdict.worst,
+        values=replace(
+            verdict,
+            worst=None if verdict.passed else verdict.worst,
+            places=None if verdict.passed else verdict.places,
+        ),
         kinds=tuple(kinds),
         matches=matches,
         text=f"{where}: {'; '.join(parts)}" if parts else "",
@@ -277,7 +271,6 @@ def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
         process=device.process_index,
         index=None,
         expected_index=plain_index(expected),
-        passed=False,
         kinds=(Kind.FEWER_DEVICES,),
         text=f"{name} on {_device_text(device)}: it holds no block and must hold "
         f"{block_text(expected)}",
@@ -298,7 +291,6 @@ def misshapen(
         process=shard.device.process_index,
         index=plain_index(shard.index),
         expected_index=None if expected is None else plain_index(expected),
-        passed=False,
         kinds=(Kind.STRUCTURE,),
         matches=matches,
         text=f"{name} on {_device_text(shard.device)}: it holds {got.dtype.name}{list(got.shape)} "

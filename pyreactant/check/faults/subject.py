@@ -11,8 +11,9 @@ import numpy as np
 
 from ...arrays.dtypes import is_float, wide
 from ...arrays.sharding import Index, NamedSharding
-from ..bounds.compare import Verdict, compare, wrong_elements
+from ..bounds.compare import compare, wrong_elements
 from ..bounds.expected import Expected, ulp
+from ..bounds.verdict import Verdict
 from ..execute import CaseRun
 from ..oracle.oracle import InputOracle, OutputOracle
 from ..oracle.parts import around, within

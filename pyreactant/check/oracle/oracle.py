@@ -5,29 +5,20 @@ Blocks are cut into tiles, so that a check needs little extra memory.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ...arrays.dtypes import wide
 from ...arrays.sharding import Index
 from ...arrays.source import Source
-from ..bounds.expected import Deferred, DeferredExpected, Expected
-from ..bounds.fused import available
+from ..bounds.expected import Expected
 from ..bounds.model import Float32Products, Model
 from ..bounds.tracked import Estimated, Tracked
 from ..programs.case import Case
 from .parts import Absolute, Beside, Exchanged, Masked, Only, Own, Stale, Widened, size
 
-TILE_BYTES = 8 * 2**20
+TILE_BYTES = 4 * 2**20
 """Bytes that a tile may need; each core checks one at a time."""
-
-_LOOPS = 3
-"""Loops need a third of the memory, and small tiles cost them more than they compute."""
-
-_DEFERRED = 4
-"""The same where values and bounds are computed while they are compared."""
 
 STREAM_BYTES = 256 * 2**20
 """Most bytes that a tile which reads all inputs may need; two are checked at a time."""
@@ -58,10 +49,6 @@ class InputOracle:
         """The expected values of a part of the array."""
         return Expected(self.source.read(index), None)
 
-    def groups(self, regions: Sequence[Index]) -> "Iterator[tuple[InputOracle, list[Index]]]":
-        """All tiles of regions; they share no work."""
-        yield self, _tiles(self, regions)
-
     @property
     def limit(self) -> int:
         """Bytes that a tile may need."""
@@ -85,7 +72,6 @@ class OutputOracle:
         stream_bytes: Bytes that a tile which reads all inputs may need.
         whole: Whether the inputs are whole numbers for which float64 and every right runtime have
             the same results, without rounding; they are compared as numbers, not by bits.
-        ready: Computes a tile of a group from what its tiles share; None outside of a group.
     """
 
     case: Case
@@ -95,39 +81,15 @@ class OutputOracle:
     model: Model | None
     stream_bytes: int = STREAM_BYTES
     whole: bool = False
-    ready: Callable[[Index], Any] | None = None
-
-    def groups(self, regions: Sequence[Index]) -> "Iterator[tuple[OutputOracle, list[Index]]]":
-        """The tiles of regions, in groups that share work, each with the oracle that has done it.
-
-        A group's oracle holds much memory: only one may be in use.
-        """
-        if not self.streamed or self.case.stream is None or self.case.stream.shared is None:
-            yield self, _tiles(self, regions)
-            return
-        for region in regions:
-            for band in cut(region, self._kept, self.stream_bytes * 2 // 5):
-                ready = partial(self.case.band, self.number, band, self.sources, self.model)
-                tiles = [*cut(band, self.cost, _LOOPS * TILE_BYTES)]
-                yield replace(self, ready=ready()), tiles
-
-    def _kept(self, band: Index) -> int:
-        """Bytes of what the tiles of a band of columns share, a complex number for each element."""
-        return 16 * self.shape[0] * (band[1].stop - band[1].start)
 
     def block(self, index: Index) -> Expected:
         """The expected values of a part of the array."""
         sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
-        if self.ready is not None:
-            found = self.ready(index)
-        else:
-            given = index, sources, self.model
-            found = self.case.expected(self.number, *given, streamed=self.streamed)
+        given = index, sources, self.model
+        found = self.case.expected(self.number, *given, streamed=self.streamed)
         if self.whole and np.asarray(found).dtype.kind in "fc":
             value = wide(np.asarray(found))  # an oracle may convert to a shorter type
             return Expected(value, np.zeros(value.shape), last_rounding=True)
-        if isinstance(found, Deferred) and found[:1].value.any():
-            return DeferredExpected(found)
         if isinstance(found, Tracked):
             estimated = found.reason if isinstance(found, Estimated) else ""
             absolute = None if found.value.any() else self._absolute(index)
@@ -160,9 +122,7 @@ class OutputOracle:
             return self.stream_bytes
         if self.case.staged is not None:
             return self.stream_bytes // 4
-        if self.model is None or not available():
-            return TILE_BYTES
-        return TILE_BYTES * (_DEFERRED if self.case.deferred else _LOOPS)
+        return TILE_BYTES
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
@@ -176,9 +136,6 @@ class OutputOracle:
 
     @property
     def _each(self) -> int:
-        # Other inputs may need NumPy's path, with whole arrays of values and bounds.
-        if self.case.deferred and self.model is not None and self.model.random and available():
-            return 16
         return 48 if self.model is not None or self.whole else 16
 
     def _needs(self, index: Index) -> tuple[Index, ...]:
@@ -285,10 +242,6 @@ class OutputOracle:
             ),
             default=0,
         )
-
-
-def _tiles(oracle: InputOracle | OutputOracle, regions: Sequence[Index]) -> list[Index]:
-    return [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
 
 
 _WORTH_IT = 0.8

@@ -6,7 +6,7 @@ process's devices, including copies. Only vectors and verdicts are communicated.
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from ...arrays.runtimes.runtime import current
 from ...arrays.sharding import Index, NamedSharding, Shard
 from ...arrays.source import Source
 from ...arrays.text import block_text
-from ..bounds.compare import Verdict, compare, join
+from ..bounds.compare import compare
 from ..bounds.expected import Expected
 from ..bounds.model import EXACT, Model, Tolerance, product_tolerance
-from ..bounds.sight import Sight
+from ..bounds.verdict import Verdict, join
 from .freivalds import freivalds
 
 FULL_CHECK_WORK = 4096**3
@@ -133,9 +133,8 @@ def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
 def _join_everywhere(mine: Verdict) -> Verdict:
     """One verdict from those of all processes. Collective."""
     running = current()
-    plain = {**asdict(mine), "sight": mine.sight.to_dict()}
-    verdicts = exchange_json(running.backend, running.group, plain)
-    return join(Verdict(**{**v, "sight": Sight.from_dict(v["sight"])}) for v in verdicts)
+    verdicts = exchange_json(running.backend, running.group, mine.to_dict())
+    return join(map(Verdict.from_dict, verdicts))
 
 
 class _Tiles:

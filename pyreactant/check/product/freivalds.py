@@ -24,8 +24,8 @@ from ...arrays.runtimes.runtime import current
 from ...arrays.sharding import Index, NamedSharding, Shard
 from ...arrays.source import Source
 from ...base.facts import usable_cores
-from ..bounds.compare import Verdict, worst_of
 from ..bounds.model import Tolerance
+from ..bounds.verdict import Verdict, worst_of
 
 VECTORS = 8
 _DEVIATIONS = 7.0  # a right row fails once in 2e10

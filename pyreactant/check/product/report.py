@@ -45,7 +45,7 @@ from ...base.outputs import (
     target_of,
     write_output,
 )
-from ..bounds.compare import Verdict
+from ..bounds.verdict import Verdict
 from .check import check_product
 
 T = TypeVar("T")

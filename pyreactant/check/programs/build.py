@@ -186,7 +186,6 @@ def subscript_case(
     exact: bool = False,
     stream: Stream | None = None,
     factors: tuple[tuple[int, bool], ...] = (),
-    passes: Callable[..., Any] | None = None,
     domain: Domain = ASSUMED,
 ) -> Case:
     """The case of a program whose arrays are all of one dtype.
@@ -206,8 +205,6 @@ def subscript_case(
         exact: See `Case`.
         stream: See `Case`.
         factors: See `Case`.
-        passes: The same as `oracle` for arrays with bounds, in fewer passes over them; it returns
-            None where it does not help.
         domain: See `Case`.
     """
 
@@ -225,8 +222,7 @@ def subscript_case(
         yield from subscripts.layouts(mesh, n)
 
     def block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-        results = passes(*parts) if passes and not isinstance(parts[0], np.ndarray) else None
-        results = oracle(*parts) if results is None else results
+        results = oracle(*parts)
         result = results[output] if len(subscripts.outputs) > 1 else results
         part = subscripts.block(output, index, result)
         if isinstance(part, (np.ndarray, np.generic)):
@@ -281,11 +277,11 @@ def all_to_all(block: int, devices: int) -> int:
     return block * (devices - 1) // devices
 
 
-def reduced(subscripts: Subscripts, passes: int = 1) -> Count:
+def reduced(subscripts: Subscripts, times: int = 1) -> Count:
     """Count bytes for programs that sum on each device and then over devices.
 
     The count is None for layouts that shard a label differently in different arrays. Labels in
-    `whole` are reduced too, `passes` times: a softmax needs a maximum and a sum.
+    `whole` are reduced too, `times` times: a softmax needs a maximum and a sum.
     """
 
     def count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
@@ -298,7 +294,7 @@ def reduced(subscripts: Subscripts, passes: int = 1) -> Count:
             summed = set("".join(subscripts.inputs)) - set(kept)
             devices = math.prod(subscripts.cut_of(label, mesh, axes) for label in summed)
             whole = subscripts.block_elements(kept, mesh, axes, size) * as_dtype(dtype).itemsize
-            total += passes * all_reduce(whole, devices)
+            total += times * all_reduce(whole, devices)
         return total
 
     return count

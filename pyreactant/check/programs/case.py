@@ -149,14 +149,10 @@ class Stream:
         block: As `Case.oracle`, but with `Read` instead of the parts:
             ``block(output, index, read, shapes)``.
         elements: Number of elements in memory at once: ``elements(index, shapes)``.
-        shared: Computes what the tiles of a band of columns share, one number for each element
-            of the band's columns, and returns what computes such a tile from its index:
-            ``shared(output, band, read, shapes)``. None if tiles share nothing.
     """
 
     block: Callable[[int, Index, Read, tuple[Shape, ...]], Any]
     elements: Callable[[Index, tuple[Shape, ...]], int]
-    shared: Callable[..., Callable[[Index], Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +195,6 @@ class Case:
         stream: The same for large inputs; None if it is not possible.
         staged: The same for programs whose results share much of the work. `oracle` then computes
             only results without bounds. None for other programs.
-        deferred: Whether loops compute the values and bounds of large blocks while these are
-            compared, a few rows at a time, so that they need little memory.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
         contracted: The (input, dimension) pairs along which each element of an output needs the
@@ -229,7 +223,6 @@ class Case:
     stream: Stream | None = None
     staged: Staged | None = None
     static: Callable[[int], Mapping[str, Any]] = no_static
-    deferred: bool = False
     exact: bool = False
     random: bool = False
     contracted: Callable[[int], tuple[tuple[int, int], ...]] = no_contraction
@@ -327,15 +320,6 @@ class Case:
             return self.stream.block(output, index, read, shapes)
         needs = self.needs(output, index, shapes)
         return self.oracle(output, index, tuple(map(read, range(len(needs)), needs)), shapes)
-
-    def band(
-        self, output: int, index: Index, sources: tuple[Source, ...], model: "Model | None"
-    ) -> Callable[[Index], Any]:
-        """What computes tiles of a band of columns, by `Stream.shared`; arguments as `expected`."""
-        assert self.stream is not None
-        assert self.stream.shared is not None
-        shapes = tuple(one.shape for one in sources)
-        return self.stream.shared(output, index, _reader(sources, model), shapes)
 
 
 _kept: WeakKeyDictionary[Any, tuple[Any, tuple[Source, ...], Any]] = WeakKeyDictionary()

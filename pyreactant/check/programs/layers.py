@@ -1,10 +1,6 @@
-"""Layers of neural networks: softmax, layer normalisation and attention.
-
-Each has the same in fewer passes over the memory for arrays with bounds (`check.bounds.passes`).
-"""
+"""Layers of neural networks: softmax, layer normalisation and attention."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,25 +30,15 @@ def softmax_oracle(x: Any) -> Any:
     return e / e.sum(axis=1, keepdims=True)
 
 
-def _softmax_passes(x: Any) -> Any:
-    from ..bounds import passes
-
-    return passes.softmax(x)
-
-
 _SOFTMAX_SUBSCRIPTS = Subscripts("ij->ij", whole="j")
 
-SOFTMAX = replace(
-    subscript_case(
-        softmax,
-        "softmax of each row",
-        _SOFTMAX_SUBSCRIPTS,
-        softmax_oracle,
-        domain=Domain(exponents=(-10, 10), special={0: ("nan", "-inf")}),
-        communicated=reduced(_SOFTMAX_SUBSCRIPTS, passes=2),
-        passes=_softmax_passes,
-    ),
-    deferred=True,
+SOFTMAX = subscript_case(
+    softmax,
+    "softmax of each row",
+    _SOFTMAX_SUBSCRIPTS,
+    softmax_oracle,
+    domain=Domain(exponents=(-10, 10), special={0: ("nan", "-inf")}),
+    communicated=reduced(_SOFTMAX_SUBSCRIPTS, times=2),
 )
 
 EPSILON = 2.0**-10
@@ -79,25 +65,15 @@ def layer_norm_oracle(x: Any, gain: Any, shift: Any) -> Any:
     return centred / np.sqrt(variance + EPSILON) * gain + shift
 
 
-def _layer_norm_passes(x: Any, gain: Any, shift: Any) -> Any:
-    from ..bounds import passes
-
-    return passes.layer_norm(x, gain, shift, EPSILON)
-
-
 _LAYER_NORM_SUBSCRIPTS = Subscripts("ij,j,j->ij", whole="j")
 
-LAYER_NORM = replace(
-    subscript_case(
-        layer_norm,
-        "layer normalisation of each row",
-        _LAYER_NORM_SUBSCRIPTS,
-        layer_norm_oracle,
-        domain=Domain(exponents=(-10, 10), degree=2, special={0: ("nan",)}),
-        communicated=reduced(_LAYER_NORM_SUBSCRIPTS, passes=2),
-        passes=_layer_norm_passes,
-    ),
-    deferred=True,
+LAYER_NORM = subscript_case(
+    layer_norm,
+    "layer normalisation of each row",
+    _LAYER_NORM_SUBSCRIPTS,
+    layer_norm_oracle,
+    domain=Domain(exponents=(-10, 10), degree=2, special={0: ("nan",)}),
+    communicated=reduced(_LAYER_NORM_SUBSCRIPTS, times=2),
 )
 
 
@@ -119,13 +95,6 @@ def attention_oracle(q: Any, k: Any, v: Any) -> Any:
     scores = q @ np.swapaxes(k, 1, 2) * q.shape[2] ** -0.5
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     return weights / weights.sum(axis=2, keepdims=True) @ v
-
-
-def _attention_passes(q: Any, k: Any, v: Any) -> Any:
-    from ..bounds import passes
-
-    weights = passes.softmax_of_scores(q @ np.swapaxes(k, 1, 2), q.shape[2] ** -0.5)
-    return None if weights is None else weights @ v
 
 
 _ATTENTION_SUBSCRIPTS = Subscripts(
@@ -162,5 +131,4 @@ ATTENTION = subscript_case(
     default_size=32,
     extra=_sequence_parallel,
     communicated=_attention_bytes,
-    passes=_attention_passes,
 )

@@ -206,7 +206,7 @@ def _gradient_block(
     output: int, index: Index, read: Read, shapes: tuple[Shape, ...], shared: _Shared
 ) -> Any:
     """A block of a gradient. Its hidden units are computed again: keeping all needs more memory."""
-    from ..bounds.passes import over_batch
+    from ..bounds.random_data import over_batch
 
     residual, batch = shared.residual, slice(0, shapes[0][0])
     if output == 3:

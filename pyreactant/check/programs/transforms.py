@@ -1,6 +1,5 @@
 """Fourier transforms."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -60,7 +59,7 @@ def fft2_oracle(x: Any) -> Any:
 
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    from ..bounds.passes import of_random_data
+    from ..bounds.random_data import of_random_data
 
     (x,) = parts
     return of_random_data(fft2_oracle(x)[index], x.size, _squares(x))
@@ -69,15 +68,9 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 _ROWS = 32  # rows transformed at a time
 
 
-def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    return _band(output, index, read, shapes)(index)
-
-
-def _band(
-    output: int, index: Index, read: Read, shapes: tuple[Shape, ...]
-) -> Callable[[Index], Any]:
-    """Transform the rows, keep the columns of a band, and return what transforms some of these."""
-    from ..bounds.passes import of_random_data
+def _by_columns(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    """Transform the rows, keep some columns, and transform these."""
+    from ..bounds.random_data import of_random_data
     from ..bounds.tracked import Tracked
 
     rows, columns = shapes[0]
@@ -96,12 +89,8 @@ def _band(
         done = list(pool.map(transform, pieces(rows, _ROWS)))
     squares, model = sum(one for one, _ in done), done[0][1]
 
-    def columns_of(part: Index) -> Any:
-        y: Any = kept[:, part[1].start - index[1].start : part[1].stop - index[1].start]
-        y = y if model is None else Tracked(y, bounds, model)
-        return of_random_data(np.fft.fft(y, axis=0)[part[0]], rows * columns, squares)
-
-    return columns_of
+    y: Any = kept if model is None else Tracked(kept, bounds, model)
+    return of_random_data(np.fft.fft(y, axis=0)[index[0]], rows * columns, squares)
 
 
 def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
@@ -126,7 +115,7 @@ FFT2 = replace(
         domain=Domain(exponents=ALL_EXPONENTS),
         dtypes=("complex64", "complex128"),
         communicated=exchanged(_FFT2_SUBSCRIPTS),
-        stream=Stream(_bands, _elements_at_once, _band),
+        stream=Stream(_by_columns, _elements_at_once),
     ),
     oracle=_block,
 )

@@ -18,7 +18,8 @@ from ..._version import __version__
 from ...arrays.dtypes import EXTENDED, as_dtype
 from ...base.errors import FileError, PyReactantError
 from ...base.files import read_json, replacing
-from .verdict import BlockVerdict, ProgramRecord, plain
+from ..bounds.verdict import plain
+from .verdict import BlockVerdict, ProgramRecord
 
 
 class ShardWriter:

@@ -1,16 +1,17 @@
 """Verdicts on blocks, diagnoses, comparisons of runs, and records of programs, as plain data."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-
 from ...arrays.dtypes import as_dtype
 from ...arrays.sharding import NamedSharding
-from ..bounds.sight import Sight, grid_of
+from ..bounds.sight import grid_of
+from ..bounds.verdict import Verdict, plain
+
+UNCOMPARED = "none"
+"""The method where no value was compared: the program has no oracle, or there is no block."""
 
 
 class Kind(StrEnum):
@@ -59,11 +60,6 @@ class ArrayPlan:
         return cls(shape, as_dtype(data["dtype"]).name, NamedSharding.from_dict(data["sharding"]))
 
 
-FLOAT32_PRODUCTS = "products of the check in float32"
-BY_FLOAT32 = f"oracle, {FLOAT32_PRODUCTS}"
-"""The method of an oracle whose large products were formed in float32 (docs/checks.md)."""
-
-
 @dataclass(frozen=True, slots=True)
 class BlockVerdict:
     """Whether one block on one device is right, and if not, which faults explain it.
@@ -76,29 +72,14 @@ class BlockVerdict:
             holds no block.
         expected_index: Index that the sharding requires there; None if the device is not in
             the mesh.
-        passed: Whether placement and values are right.
-        method: How values were checked: "oracle", `BY_FLOAT32`, "exact oracle", "Freivalds",
-            "digest" or "none" (no oracle, or no block).
-        error: Largest absolute error against the oracle.
-        allowed: Tolerance of the element where error over tolerance is largest.
-        ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
-            tolerance is zero.
-        ulps: Largest error in units in the last place of the output's type.
-        relative_norm: Euclidean norm of the error over that of the oracle.
-        wrong: Number of elements beyond the tolerance.
-        non_finite: Number of elements that are NaN or infinite, as in the oracle.
-        worst: The worst element: {"element": [i, ...] (global), "got", "expected", "allowed"}.
-        kinds: All kinds of fault that fit, the likeliest first; empty if passed. Several fit
-            only if the values do not distinguish them.
+        values: The verdict on the values. Its method is `UNCOMPARED` without an oracle or a block;
+            `worst` and `places` are None if the values are right.
+        kinds: All kinds of fault that fit, the likeliest first; empty if the block is right.
+            Several fit only if the values do not distinguish them.
         matches: Other blocks of the array with these values, as [start, stop] per dimension;
             None if they were not searched.
         text: One sentence that describes the fault; "" if passed.
-        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         digest: Checksum of the bits if other devices hold copies of the block; "" if not.
-        sight: What the comparison with the oracle can see; None without one, and for inputs.
-        places: Number of wrong elements in each cell of a grid over the block, line by line; all
-            dimensions but the last run down. None if the block passed or was not compared, and
-            for further wrong blocks of a process.
     """
 
     array: str
@@ -106,23 +87,16 @@ class BlockVerdict:
     process: int
     index: list[list[int]] | None
     expected_index: list[list[int]] | None
-    passed: bool = True
-    method: str = "none"
-    error: float = 0.0
-    allowed: float = 0.0
-    ratio: float = 0.0
-    ulps: float = 0.0
-    relative_norm: float = 0.0
-    wrong: int = 0
-    non_finite: int = 0
-    worst: dict[str, Any] | None = None
+    values: Verdict = field(default_factory=lambda: Verdict(UNCOMPARED))
     kinds: tuple[Kind, ...] = ()
     matches: list[list[list[int]]] | None = None
     text: str = ""
-    estimated: str = ""
     digest: str = ""
-    sight: Sight | None = None
-    places: list[list[int]] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether placement and values are right."""
+        return not self.kinds
 
     @property
     def kind(self) -> Kind | None:
@@ -135,22 +109,19 @@ class BlockVerdict:
         return self.index == self.expected_index
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite become strings."""
-        data = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
-        return data | {"kinds": [str(kind) for kind in self.kinds]}
+        """Plain data for `json.dumps`, those of the values beside the others."""
+        own = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
+        values = own.pop("values")
+        return own | values | {"passed": self.passed, "kinds": [str(kind) for kind in self.kinds]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "BlockVerdict":
         """The verdict that `to_dict` described."""
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in data.items() if name in known}
-        for name in _NUMBERS:
-            given[name] = float(given[name])
-        if given.get("sight") is not None:
-            given["sight"] = Sight.from_dict(given["sight"])
-        if given.get("places") is not None:
-            _check_places(given["places"], given["index"])
-        return cls(**{**given, "kinds": tuple(Kind(kind) for kind in given["kinds"])})
+        if data.get("places") is not None:
+            _check_places(data["places"], data["index"])
+        own = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+        kinds = tuple(Kind(kind) for kind in data["kinds"])
+        return cls(**own | {"values": Verdict.from_dict(data), "kinds": kinds})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +153,6 @@ def _check_places(places: Any, index: Any) -> None:
     shaped = len(places) == lines and all(len(line) == columns for line in places)
     if not shaped or not all(type(n) is int and n >= 0 for line in places for n in line):
         raise ValueError(f"places must be {lines} lines of {columns} counts")
-
-
-_NUMBERS = ("error", "allowed", "ratio", "ulps", "relative_norm")
 
 
 NOT_COMPARED = "not compared"
@@ -233,21 +201,6 @@ def differ(names: tuple[str, str], kind: str, text: str) -> Pair:
     return Pair(*names, passed=False, kind=kind, text=text)
 
 
-def plain(value: Any) -> Any:
-    """Dictionaries, lists, numbers and text; numbers that are not finite become strings."""
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else str(float(value))
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class SetRecord:
     """One set of inputs of a program, beyond the ordinary one of its first layout and type.
@@ -286,13 +239,11 @@ class SetRecord:
         return cls(**given)
 
 
-_USUAL: dict[str, Any] = {
-    one.name: plain(one.default) for one in fields(BlockVerdict) if one.default is not MISSING
-}
+_USUAL = BlockVerdict("", -1, -1, None, None).to_dict()
 
 
 def _short(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if _USUAL.get(key, MISSING) != value}
+    return {key: value for key, value in block.items() if _USUAL[key] != value}
 
 
 RAN, RAISED = "ran", "raised"

@@ -1,10 +1,11 @@
 """The results of a cross-check as plain data: programs, runtimes, runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...base.errors import ExitCode
+from ..bounds.verdict import Verdict, plain
 from ..records.verdict import ArrayPlan, BlockVerdict, Pair
 
 RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = "right", "wrong", "raised", "not run", "unchecked"
@@ -22,12 +23,7 @@ class SetResult:
         outcome: "right" or "wrong".
         kind: Kind of fault; "" if there is none.
         complaint: Description of the fault; "" if there is none.
-        method: How values were checked.
-        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
-        error: Largest absolute error against the oracle.
-        ratio: Largest error over tolerance.
-        relative_norm: Largest relative norm of the error of a block.
-        non_finite: Number of elements that are NaN or infinite, as in the oracle.
+        values: The verdict on all blocks of the outputs (`outcome.on_all`).
         sensitivity: See `Result`; that of further sets changes no outcome.
     """
 
@@ -38,13 +34,17 @@ class SetResult:
     outcome: str
     kind: str = ""
     complaint: str = ""
-    method: str = ""
-    estimated: str = ""
-    error: float = 0.0
-    ratio: float = 0.0
-    relative_norm: float = 0.0
-    non_finite: int = 0
+    values: Verdict = field(default_factory=Verdict)
     sensitivity: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`, those of the values beside the others."""
+        return _beside(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "SetResult":
+        """The result that `to_dict` described."""
+        return cls(**_from_beside(cls, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,9 @@ class Result:
         text: Description of the fault with program, runtime, process, device, block and element,
             or of the exception with its process; "" if there is none.
         exit_code: Exit code of the exception or of the failed run.
-        method: How values were checked.
-        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
-        error: Largest absolute error against the oracle.
-        allowed: Tolerance of the element where error over tolerance is largest.
-        ratio: Largest error over tolerance.
-        ulps: Largest error in units in the last place.
-        relative_norm: Largest relative norm of the error of a block.
-        note: Remark that makes nothing wrong: copies that may differ, and do; a block with much
-            larger errors than the others; elements without a bound.
+        values: The verdict on all blocks of the outputs (`outcome.on_all`). Its note is a remark
+            that makes nothing wrong: copies that may differ, and do; a block with much larger
+            errors than the others; elements without a bound.
         sensitivity: The median tolerance over the root mean square of the result, in the output
             where it is worst: the relative size of the smallest errors that are seen.
         coarse: Whether the result is right with the remark that smaller errors are not seen.
@@ -81,23 +75,42 @@ class Result:
     kind: str = ""
     text: str = ""
     exit_code: int = 0
-    method: str = ""
-    estimated: str = ""
-    error: float = 0.0
-    allowed: float = 0.0
-    ratio: float = 0.0
-    ulps: float = 0.0
-    relative_norm: float = 0.0
-    note: str = ""
+    values: Verdict = field(default_factory=Verdict)
     sensitivity: float = 0.0
     coarse: bool = False
     seconds: Mapping[str, Any] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
     sets: tuple[SetResult, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`, those of the values beside the others."""
+        return _beside(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Result":
+        """The result that `to_dict` described."""
+        blocks = tuple(map(BlockVerdict.from_dict, data["blocks"]))
+        sets = tuple(map(SetResult.from_dict, data["sets"]))
+        return cls(**_from_beside(cls, data) | {"blocks": blocks, "sets": sets})
+
+
+def _beside(result: "Result | SetResult") -> dict[str, Any]:
+    own = {one.name: plain(getattr(result, one.name)) for one in fields(result)}
+    values: dict[str, Any] = own.pop("values")
+    return values | own
+
+
+def _from_beside(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a result from what `_beside` returned."""
+    own = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+    return own | {
+        "values": Verdict.from_dict({"allowed": 0.0, "ulps": 0.0} | dict(data)),
+        "sensitivity": float(data["sensitivity"]),
+    }
+
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProgramRow:
     """One program on all runtimes.
 
     Attributes:
@@ -201,7 +214,7 @@ class ReportData:
         gradients: Gradients of Julia bodies by Enzyme, if they were compared.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ProgramRow, ...]
     runs: tuple[RunFacts, ...]
     absent: Mapping[str, str]
     created: str

@@ -6,17 +6,30 @@ on the mesh, the numbers of each block, and where in a wrong block the wrong ele
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from ...arrays.mesh import Mesh
 from ...arrays.text import block_text, ranges_text, seconds_text, spec_text
-from ...base.pages.page import Cell, Table, commit_text, render
+from ...base.document.page import fragment
+from ...base.document.parts import (
+    Cell,
+    Document,
+    Folded,
+    Group,
+    Items,
+    Lines,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    commit_text,
+)
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
-from .data import NOT_RUN, ReportData, Result, Row, RunFacts
+from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
 from .outcome import percent, rows_of
 from .text import (
     LOOKS,
@@ -29,40 +42,44 @@ from .text import (
 )
 
 
-def page(report: ReportData) -> str:
-    """The whole page.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+def document(report: ReportData) -> Document:
+    """What the page shows."""
     word = "passed" if report.passed else "did not pass"
-    return render(
-        "crosscheck.html",
+    absent = [f"{name} did not run: {why}" for name, why in report.absent.items()]
+    programs = [_program(number, row) for number, row in enumerate(report.rows)]
+    return Document(
         title=f"Cross-check {word}: {_subject(report)}",
         mark=Cell(word.capitalize(), "good" if report.passed else "bad"),
         heading=_subject(report),
         summary=verdict(report),
         small=[report.created, _where(report)],
-        absent=report.absent,
-        complaints=_complaints(report),
-        overview=overview(report),
-        gradients=_gradients(report),
-        programs=[_program(number, row) for number, row in enumerate(report.rows)],
-        provenance=_provenance_table(report),
-        logs=[(run.name, name, text) for run in report.runs for name, text in _in_order(run.logs)],
+        sections=[
+            Section("Not run", [Paragraph(text, "warn") for text in absent], titled=False),
+            Section("What is wrong", _complaints(report)),
+            Section("Programs", [overview(report), _gradients(report)], titled=False),
+            Section("Each program", programs),
+            Section("Versions, devices and settings", [_provenance_table(report)]),
+            Section("Output of the processes", _logs(report) or [Paragraph("There is none.")]),
+        ],
+        footer=_FOOTER,
     )
 
 
-def fragment(report: ReportData) -> str:
+_FOOTER = (
+    "The allowed error is a bound on rounding, from the element type, the length of sums and the "
+    "inputs; docs/checks.md derives it. 1 ULP is the distance of an element to the next number of "
+    "its type."
+)
+
+
+def notebook(report: ReportData) -> str:
     """Verdict and table for a notebook, without styles of its own.
 
     Raises:
         RequirementError: jinja2 is not installed.
     """
-    look = "good" if report.passed else "bad"
-    return render(
-        "fragment.html", mark=Cell(verdict(report), look), table=overview(report, links=False)
-    )
+    table = replace(overview(report, links=False), cards=False)
+    return fragment(Cell(verdict(report), "good" if report.passed else "bad"), table)
 
 
 def _subject(report: ReportData) -> str:
@@ -78,11 +95,23 @@ def _where(report: ReportData) -> str:
     return f"{where} ({platforms})" if platforms else where
 
 
-def _complaints(report: ReportData) -> list[tuple[str, str, str]]:
-    """Link, program and the rest of the sentence, for each problem."""
-    return [
-        (f"program-{number}", report.rows[number].program, rest)
+def _complaints(report: ReportData) -> list[Part]:
+    """One item for each problem."""
+    items = [
+        (Cell(report.rows[number].program, link=f"program-{number}"), rest)
         for number, rest in problems(report)
+    ]
+    return [Items(items, look="complaints")] if items else []
+
+
+def _logs(report: ReportData) -> list[Part]:
+    return [
+        Folded(
+            Cell(f"{run.name}, process {process}"),
+            [Lines(text) if text.strip() else Paragraph("It printed nothing.")],
+        )
+        for run in report.runs
+        for process, text in _in_order(run.logs)
     ]
 
 
@@ -102,35 +131,39 @@ def _gradients(report: ReportData) -> Table:
     return Table("Gradients of Julia bodies by Enzyme", head, rows, numbers=(4, 5))
 
 
-def _program(number: int, row: Row) -> dict[str, Any]:
-    """The part of one program, for the template."""
+def _program(number: int, row: ProgramRow) -> Folded:
+    """The part of one program."""
+    asked = f" Requested precision of products: {row.precision}." if row.precision else ""
+    notes = [f"Note on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
+    notes += [f"{p.first} and {p.second}: {p.text}" for p in row.pairs if p.passed]
     further = Table(
         f"Further inputs of {row.program}",
         ["runtime", "inputs", "type and sharding", "elements", "checked"],
         rows_of(row),
     )
-    return {
-        "id": f"program-{number}",
-        "mark": Cell(row.program, "good" if row.passed else "bad"),
-        "summary": row.summary,
-        "open": not row.passed,
-        "tables": [_arrays(row), _checks(row)],
-        "further": further,
-        "tolerance": _tolerance(row),
-        "precision": row.precision,
-        "notes": [f"{r.runtime}: {r.note}" for r in row.results if r.note],
-        "pairs": [f"{p.first} and {p.second}: {p.text}" for p in row.pairs if p.passed],
-        "figures": [figure for result in row.results for figure in figures(row, result)],
-    }
+    drawn = [figure for result in row.results for figure in figures(row, result)]
+    return Folded(
+        Cell(row.program, "good" if row.passed else "bad"),
+        [
+            Paragraph(f"Tolerance: {_tolerance(row)}.{asked}"),
+            *map(Paragraph, notes),
+            Group([_arrays(row), _checks(row)], "side"),
+            further,
+            Group(drawn, "figures"),
+        ],
+        note=row.summary,
+        id=f"program-{number}",
+        open=not row.passed,
+    )
 
 
-def _tolerance(row: Row) -> str:
+def _tolerance(row: ProgramRow) -> str:
     if row.exact:
         return "none, because results are exact"
     return "; ".join(estimates(row)) or "derived from rounding"
 
 
-def _arrays(row: Row) -> Table:
+def _arrays(row: ProgramRow) -> Table:
     rows = [
         [
             name,
@@ -143,14 +176,14 @@ def _arrays(row: Row) -> Table:
     return Table(f"Arrays of {row.program}", ["array", "type", "shape", "sharded by"], rows)
 
 
-def _checks(row: Row) -> Table:
+def _checks(row: ProgramRow) -> Table:
     """How each runtime's values were checked, and the times of all steps."""
     steps = list(dict.fromkeys(key for r in row.results for key in r.seconds))
     seen = ["errors seen above"] if any(r.sensitivity for r in row.results) else []
     rows = [
         [
             r.runtime,
-            r.method or "nothing",
+            r.values.method or "nothing",
             *[percent(r.sensitivity) if r.sensitivity else NONE for _ in seen],
             *(seconds_text(r.seconds[step]) if step in r.seconds else NONE for step in steps),
         ]
@@ -166,7 +199,9 @@ def _provenance_table(report: ReportData) -> Table:
     columns = [_provenance(run) for run in report.runs]
     keys = dict.fromkeys(key for column in columns for key, value in column.items() if value)
     rows = [[key, *(column.get(key) or "-" for column in columns)] for key in keys]
-    return Table("Where the results come from", ["fact", *(r.name for r in report.runs)], rows)
+    return Table(
+        "Where the results come from", ["fact", *(r.name for r in report.runs)], rows, cards=False
+    )
 
 
 def _provenance(run: RunFacts) -> dict[str, str]:
@@ -235,6 +270,8 @@ class Figure:
         has_shares: Whether cells of the mesh have bars.
     """
 
+    kind: ClassVar[str] = "devices"
+
     title: str
     down: Sequence[str]
     across: Sequence[str]
@@ -245,7 +282,7 @@ class Figure:
     has_shares: bool = False
 
 
-def figures(row: Row, result: Result) -> list[Figure]:
+def figures(row: ProgramRow, result: Result) -> list[Figure]:
     """One figure for each output that has blocks."""
     outputs = (name for name in row.plans if name.startswith("output"))
     found = ((name, [b for b in result.blocks if b.array == name]) for name in outputs)
@@ -261,8 +298,8 @@ def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
     lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
     alike: dict[str, list[BlockVerdict]] = {}
     for block in blocks:
-        if block.places is not None:
-            alike.setdefault(f"{_shape(block)} {block.places}", []).append(block)
+        if block.values.places is not None:
+            alike.setdefault(f"{_shape(block)} {block.values.places}", []).append(block)
     groups = list(alike.values())
     return Figure(
         title,
@@ -283,15 +320,16 @@ def _shape(block: BlockVerdict) -> list[int]:
 def _map(blocks: Sequence[BlockVerdict]) -> Map:
     """The map of blocks that are wrong in the same places."""
     block, shape = blocks[0], _shape(blocks[0])
-    places = np.array(block.places, np.int64)
+    places = np.array(block.values.places, np.int64)
     height, width = places.shape
     across = np.array(cell_sizes(shape[-1] if shape else 1, width))
     down = np.array(cell_sizes(math.prod(shape[:-1]), height))
     parts = places / np.outer(down, across)
     lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
     where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
-    every = block.wrong == math.prod(shape)
-    some = "every element is" if every else f"{block.wrong} of {math.prod(shape)} elements are"
+    wrong, elements = block.values.wrong, math.prod(shape)
+    every = wrong == elements
+    some = "every element is" if every else f"{wrong} of {elements} elements are"
     several = len(blocks) > 1
     who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
     return Map(
@@ -328,22 +366,22 @@ def _cell(device: int, block: BlockVerdict | None, text: bool) -> Cell:
     if not text:
         return Cell("" if look else "·", look)
     where = block_text(block.index).strip("[]") or "all of it"
-    share = block.ratio if block.passed else None
+    share = block.values.ratio if block.passed else None
     return Cell(f"d{device} p{block.process}", look, detail=where, share=share)
 
 
 def _numbers(title: str, blocks: Sequence[BlockVerdict]) -> Table:
-    order = sorted(blocks, key=lambda b: (b.passed, -b.ratio, b.device))
+    order = sorted(blocks, key=lambda b: (b.passed, -b.values.ratio, b.device))
     rows: list[list[Cell | str]] = [
         [
             str(b.device),
             str(b.process),
             block_text(b.index),
             Cell("right", "good") if b.passed else Cell(", ".join(b.kinds) or "wrong", "bad"),
-            f"{b.error:.2e}",
-            f"{b.allowed:.2e}",
-            ratio_text(b.ratio),
-            f"{b.ulps:.3g}",
+            f"{b.values.error:.2e}",
+            f"{b.values.allowed:.2e}",
+            ratio_text(b.values.ratio),
+            f"{b.values.ulps:.3g}",
         ]
         for b in (order[:_ROWS] if len(order) > _ROWS else blocks)
     ]

@@ -5,21 +5,20 @@ see is unchecked. Further sets of inputs count, and have a summary.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...arrays.dtypes import as_dtype
 from ...arrays.text import block_text, percent_text, spec_text
+from ...base.document.parts import Table
 from ..bounds.sight import COARSE, FINE, FINE_SHORT, Sight, combined
+from ..bounds.verdict import BY_FLOAT32, Verdict, join
 from ..faults.diagnose import diagnose, differing, must_be_equal
 from ..inputs import EXACT, ORDINARY, SETS
 from ..records.records import Run
-from ..records.verdict import BY_FLOAT32, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
-from .data import RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, SetResult
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from ..records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
+from .data import RIGHT, UNCHECKED, WRONG, ProgramRow, ReportData, Result, SetResult
 
 _FAR = 4.0
 """A block is an outlier if its largest ratio is this many times that of every other block."""
@@ -55,8 +54,8 @@ def seen(
     sights: dict[str, list[Sight]] = {}
     for block in blocks:
         empty = any(start == stop for start, stop in block.index or ())
-        if block.sight is not None and not empty:
-            sights.setdefault(block.array, []).append(block.sight)
+        if block.values.method != UNCOMPARED and not empty:
+            sights.setdefault(block.array, []).append(block.values.sight)
     found = {name: combined(of_array) for name, of_array in sights.items()}
     if not found:
         return Seen()
@@ -114,6 +113,24 @@ def percent(part: float) -> str:
     return percent_text(part, digits=2)
 
 
+def on_all(blocks: Sequence[BlockVerdict]) -> Verdict:
+    """The verdict on the values of several blocks; its relative norm is that of the worst block.
+
+    The places of wrong elements are those of single blocks.
+    """
+    if not blocks:
+        return Verdict()
+    values = [block.values for block in blocks]
+    worst = max(values, key=lambda one: one.relative_norm)
+    methods = dict.fromkeys(one.method for one in values if one.method != UNCOMPARED)
+    return replace(
+        join(replace(one, places=None) for one in values),
+        method=", ".join(methods),
+        error_squares=worst.error_squares,
+        value_squares=worst.value_squares,
+    )
+
+
 def outliers(blocks: Sequence[BlockVerdict]) -> str:
     """The block whose errors are much larger than those of all others, in a few words; or "".
 
@@ -123,10 +140,10 @@ def outliers(blocks: Sequence[BlockVerdict]) -> str:
     for name in dict.fromkeys(block.array for block in blocks):
         ratios: dict[str, tuple[float, BlockVerdict]] = {}
         for block in blocks:
-            if block.array == name and block.sight is not None and block.method != BY_FLOAT32:
+            if block.array == name and block.values.method not in (BY_FLOAT32, UNCOMPARED):
                 key = str(block.index)
                 before = ratios.get(key, (-1.0, block))
-                ratios[key] = max(before, (block.ratio, block), key=lambda pair: pair[0])
+                ratios[key] = max(before, (block.values.ratio, block), key=lambda pair: pair[0])
         if len(ratios) < 2:
             continue
         (next_ratio, _), (ratio, block) = sorted(ratios.values(), key=lambda pair: pair[0])[-2:]
@@ -146,7 +163,7 @@ def unless_empty(result: Result, program: str) -> Result:
     finite: dict[str, int] = {}
     for block in result.blocks:
         size = math.prod(_lengths(block))
-        finite[block.array] = finite.get(block.array, 0) + size - block.non_finite
+        finite[block.array] = finite.get(block.array, 0) + size - block.values.non_finite
     empty = [array for array, count in finite.items() if not count]
     if not empty:
         return result
@@ -169,7 +186,7 @@ def probed(records: Sequence[ProgramRecord]) -> bool:
         for record in records
     ]
     blocks = [block for found in probes for one in found[:1] for block in one.blocks]
-    return all(probes) and all(b.passed and b.method == "whole numbers" for b in blocks)
+    return all(probes) and all(b.passed and b.values.method == "whole numbers" for b in blocks)
 
 
 def _lengths(block: BlockVerdict) -> list[int]:
@@ -217,12 +234,7 @@ def _set_result(run: Run, runtime: str, records: Sequence[ProgramRecord], number
         outcome=RIGHT if found.passed else WRONG,
         kind=str(found.kind or ""),
         complaint=found.text if not found.passed else "",
-        method=", ".join(dict.fromkeys(b.method for b in outputs if b.method != "none")),
-        estimated=next((b.estimated for b in outputs if b.estimated), ""),
-        error=max((b.error for b in outputs), default=0.0),
-        ratio=max((b.ratio for b in outputs), default=0.0),
-        relative_norm=max((b.relative_norm for b in outputs), default=0.0),
-        non_finite=sum(b.non_finite for b in outputs),
+        values=on_all(outputs),
         sensitivity=seen(outputs, first.plans).sensitivity,
     )
 
@@ -241,18 +253,19 @@ def checked_text(result: SetResult) -> str:
     """How results of a set were checked, and how far they were off."""
     if result.outcome == WRONG:
         return f"wrong: {result.kind}"
-    if result.error == 0:
+    values = result.values
+    if values.error == 0:
         how = {"exact oracle": "equal bits", "whole numbers": "equal numbers"}
-        text = how.get(result.method, "no error")
+        text = how.get(values.method, "no error")
     else:
-        text = f"{result.ratio:.2g} of {'the estimate' if result.estimated else 'allowed'}"
+        text = f"{values.ratio:.2g} of {'the estimate' if values.estimated else 'allowed'}"
         text += f", sees errors above {percent(result.sensitivity)}"
-    if result.non_finite:
-        text += f", {result.non_finite} NaN or infinities in place"
+    if values.non_finite:
+        text += f", {values.non_finite} NaN or infinities in place"
     return text
 
 
-def rows_of(row: Row) -> list[tuple[str, ...]]:
+def rows_of(row: ProgramRow) -> list[tuple[str, ...]]:
     """The further sets of a program, for a table: runtime, inputs, problem, elements, result."""
     return [
         (result.runtime, one.inputs, f"{one.dtype} {one.specs}", one.text, checked_text(one))
@@ -261,26 +274,18 @@ def rows_of(row: Row) -> list[tuple[str, ...]]:
     ]
 
 
-def summary(report: ReportData) -> "Table | None":
+def summary(report: ReportData) -> Iterator[Table]:
     """For each set of inputs: how many programs passed it, and in how many runs of what."""
-    from rich import box
-    from rich.table import Table
-
-    if not any(result.sets for row in report.rows for result in row.results):
-        return None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("inputs", "programs", "right", "element types", "checked"):
-        table.add_column(head)
-    for one in _summary_rows(report):
-        table.add_row(*one)
-    return table
+    if any(result.sets for row in report.rows for result in row.results):
+        head = ["inputs", "programs", "right", "element types", "checked"]
+        yield Table("", head, _summary_rows(report))
 
 
 def _summary_rows(report: ReportData) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name in SETS:
         found = [
-            (row.program, one.dtype, one.outcome, one.ratio, one.method)
+            (row.program, one.dtype, one.outcome, one.values)
             for row in report.rows
             for result in row.results
             for one in result.sets
@@ -288,17 +293,17 @@ def _summary_rows(report: ReportData) -> list[tuple[str, ...]]:
         ]
         if name == ORDINARY:
             found += [
-                (row.program, row.problem["dtype"], _own_outcome(r), r.ratio, r.method)
+                (row.program, row.problem["dtype"], _own_outcome(r), r.values)
                 for row in report.rows
                 for r in row.results
-                if row.problem and r.method
+                if row.problem and r.values.method
             ]
         if found:
             right = [one for one in found if one[2] != WRONG]
             dtypes = ", ".join(dict.fromkeys(one[1] for one in found))
             programs = len({one[0] for one in found})
-            worst = max((one[3] for one in right), default=0.0)
-            methods = ", ".join(dict.fromkeys(one[4] for one in found if one[4]))
+            worst = max((one[3].ratio for one in right), default=0.0)
+            methods = ", ".join(dict.fromkeys(one[3].method for one in found if one[3].method))
             checked = f"{methods}; at most {worst:.2g} of allowed" if worst else methods
             rows.append((name, str(programs), f"{len(right)} of {len(found)}", dtypes, checked))
     return rows

@@ -4,19 +4,21 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from ..._version import __version__
+from ...base.document.page import HasPage, can_render
+from ...base.document.parts import Document
 from ...base.errors import ExitCode, FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
-from ...base.pages.page import HasPage, can_render
 from ...runs.supervisor.output import own_lines
+from ..bounds.verdict import plain
 from ..compare import compare_program
 from ..faults.diagnose import (
     Differing,
@@ -28,7 +30,7 @@ from ..faults.diagnose import (
 )
 from ..records.records import SCHEMA, ProcessRecord, Run, check_version
 from ..records.verdict import RAISED as RECORD_RAISED
-from ..records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind, Pair, ProgramRecord, plain
+from ..records.verdict import ArrayPlan, Diagnosis, Kind, Pair, ProgramRecord
 from .data import (
     NOT_RUN,
     RAISED,
@@ -36,14 +38,13 @@ from .data import (
     UNCHECKED,
     WRONG,
     GradientResult,
+    ProgramRow,
     ReportData,
     Result,
-    Row,
     RunFacts,
-    SetResult,
 )
-from .html import fragment, page
-from .outcome import Seen, outliers, probed, seen, unless_empty, with_sets
+from .html import document, notebook
+from .outcome import Seen, on_all, outliers, probed, seen, unless_empty, with_sets
 from .text import renderable, verdict
 
 
@@ -120,8 +121,9 @@ class Report(ReportData, HasPage):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{path}: not {what} ({error!r})") from None
 
-    def _page(self) -> str:
-        return page(self)
+    def document(self) -> Document:
+        """What the page shows."""
+        return document(self)
 
     def to_text(self, width: int = 120) -> str:
         """The report as plain text for a terminal of this width."""
@@ -139,25 +141,15 @@ class Report(ReportData, HasPage):
         return renderable(self)
 
     def _repr_html_(self) -> str | None:
-        return fragment(self) if can_render() else None  # a notebook shows the text then
+        return notebook(self) if can_render() else None  # a notebook shows the text then
 
 
-def _row_from(data: Mapping[str, Any]) -> Row:
-    results = (
-        Result(
-            **_floats(r)
-            | {
-                "blocks": tuple(map(BlockVerdict.from_dict, r["blocks"])),
-                "sets": tuple(SetResult(**_floats(one)) for one in r["sets"]),
-            }
-        )
-        for r in data["results"]
-    )
-    return Row(
+def _row_from(data: Mapping[str, Any]) -> ProgramRow:
+    return ProgramRow(
         **{
             **data,
             "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
-            "results": tuple(results),
+            "results": tuple(map(Result.from_dict, data["results"])),
             "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
         }
     )
@@ -165,7 +157,7 @@ def _row_from(data: Mapping[str, Any]) -> Row:
 
 def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
     """Convert numbers back, including those that were not finite and became strings."""
-    names = {"error", "allowed", "ratio", "ulps", "relative_norm", "difference", "sensitivity"}
+    names = {"allowed", "ratio", "ulps", "relative_norm", "difference"}
     return {key: float(value) if key in names else value for key, value in data.items()}
 
 
@@ -207,7 +199,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return [f"{name} {number}" for number, name in enumerate(names, 1)]
 
 
-def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
+def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
     results = tuple(
         with_sets(unless_empty(_result(run, name, program), program), run, program)
         for run, name in zip(runs, names, strict=True)
@@ -219,7 +211,7 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
     found = [record for run in runs for record in run.of(program)]
     ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
     known = ran or ProgramRecord(program, RECORD_RAISED)
-    return Row(
+    return ProgramRow(
         program=program,
         summary=known.summary,
         oracle=known.oracle,
@@ -258,7 +250,6 @@ def _result(run: Run, name: str, program: str) -> Result:
     )
     shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
     outputs = [b for b in shown if b.array.startswith("output")]
-    worst = max(outputs, key=lambda b: (not b.passed, b.ratio), default=None)
     sight = seen(outputs, records[0].plans, probed=probed(records))
     outcome, text = _outcome(f"{program} on {name}", found, records[0].oracle, sight)
     differences = _note([] if copies else differing(blocks), [] if equal else repeats)
@@ -268,16 +259,9 @@ def _result(run: Run, name: str, program: str) -> Result:
         outcome,
         kind=str(found.kind or ""),
         text=text,
-        method=_method(outputs),
-        note="; ".join(filter(None, [differences, *more])),
+        values=replace(on_all(outputs), note="; ".join(filter(None, [differences, *more]))),
         sensitivity=sight.sensitivity,
         coarse=outcome == RIGHT and sight.coarse,
-        estimated=next((b.estimated for b in outputs if b.estimated), ""),
-        error=max((b.error for b in outputs), default=0.0),
-        allowed=worst.allowed if worst else 0.0,
-        ratio=worst.ratio if worst else 0.0,
-        ulps=max((b.ulps for b in outputs), default=0.0),
-        relative_norm=max((b.relative_norm for b in outputs), default=0.0),
         seconds=_slowest(records),
         blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
     )
@@ -299,10 +283,6 @@ def _note(copies: Sequence[Differing], repeats: Sequence[Mapping[str, Any]]) -> 
     """What differs and may, in one sentence; "" if nothing does."""
     found = [f"copies differ: {copies_text(copies)}"] if copies else []
     return "; ".join(found + ([repeats_text(repeats)] if repeats else []))
-
-
-def _method(blocks: Iterable[BlockVerdict]) -> str:
-    return ", ".join(dict.fromkeys(b.method for b in blocks if b.method != "none"))
 
 
 def _raised(

@@ -1,11 +1,13 @@
 """A report in words: the verdict, and the table of all programs for a terminal and for a page."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from ...arrays.text import Fitting, bytes_text, seconds_text, spec_text
-from ...base.pages.page import Cell, Table
-from ..records.verdict import FLOAT32_PRODUCTS, Pair
+from ...arrays.text import bytes_text, seconds_text, spec_text
+from ...base.document.parts import Cell, Paragraph, Table
+from ...base.document.terminal import printed
+from ..bounds.verdict import FLOAT32_PRODUCTS
+from ..records.verdict import Pair
 from .data import (
     NOT_RUN,
     RAISED,
@@ -13,16 +15,11 @@ from .data import (
     UNCHECKED,
     WRONG,
     GradientResult,
+    ProgramRow,
     ReportData,
     Result,
-    Row,
 )
 from .outcome import percent, summary
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
-COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
 
 LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
 
@@ -67,10 +64,10 @@ def verdict(report: ReportData) -> str:
     return text
 
 
-def _by_float32(row: Row) -> bool:
+def _by_float32(row: ProgramRow) -> bool:
     """Whether products of its check, on ordinary inputs or others, were formed in float32."""
-    methods = [r.method for r in row.results]
-    methods += [one.method for r in row.results for one in r.sets]
+    methods = [r.values.method for r in row.results]
+    methods += [one.values.method for r in row.results for one in r.sets]
     return any(FLOAT32_PRODUCTS in method for method in methods)
 
 
@@ -86,24 +83,22 @@ def _coarsely(report: ReportData) -> str:
     return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
 
 
-def gradient_lines(report: ReportData) -> list[tuple[str, str]]:
-    """One line for each program and comparison of its gradient, with its colour."""
+def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
+    """One line for each program and comparison of its gradient."""
     found: dict[tuple[str, str], list[GradientResult]] = {}
     for one in report.gradients:
         found.setdefault((one.program, one.against), []).append(one)
-    lines = []
     for (program, against), group in found.items():
         wrong = [one.argument for one in group if one.outcome == WRONG]
         head = f"gradient of {program} by Enzyme"
         if group[0].outcome == NOT_RUN:
-            lines.append((f"{head}: not run, because {group[0].text}", "yellow"))
+            yield Paragraph(f"{head}: not run, because {group[0].text}", "warn")
             continue
         worst = max(group, key=lambda one: one.ratio)
         how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
         text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
-        colour = COLOURS[WRONG if wrong else RIGHT]
-        lines.append((f"{head}, against {against}: {text} ({how})", colour))
-    return lines
+        look = LOOKS[WRONG if wrong else RIGHT]
+        yield Paragraph(f"{head}, against {against}: {text} ({how})", look)
 
 
 def _failed(report: ReportData) -> str:
@@ -142,20 +137,21 @@ def _failed_runs(report: ReportData) -> str:
 def renderable(report: ReportData) -> Any:
     """What rich prints: the table, one line per problem, and the verdict."""
     from rich.console import Group
-    from rich.text import Text
 
-    sets = summary(report)
-    tables = [_table(report), *([] if sets is None else [sets])]
-    parts: list[Any] = [Fitting(table, wraps=True) for table in tables]
+    return Group(*printed(_parts(report), wraps=True))
+
+
+def _parts(report: ReportData) -> Iterator[Paragraph | Table]:
+    yield _table(report)
+    yield from summary(report)
     told = problems(report)
     for number, row in enumerate(report.rows):
-        parts += [Text(f"  {row.program}{rest}", "red") for n, rest in told if n == number]
-        parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
-    parts += [Text(*line) for line in gradient_lines(report)]
+        yield from (Paragraph(f"  {row.program}{rest}", "bad") for n, rest in told if n == number)
+        yield from (Paragraph(f"  {text}", "warn") for text in remarks(row))
+    yield from gradient_lines(report)
     for name, why in report.absent.items():
-        parts.append(Text(f"{name} did not run: {why}", "yellow"))
-    parts.append(Text(verdict(report), "bold green" if report.passed else "bold red"))
-    return Group(*parts)
+        yield Paragraph(f"{name} did not run: {why}", "warn")
+    yield Paragraph(verdict(report), "good" if report.passed else "bad")
 
 
 def _explained(report: ReportData) -> str:
@@ -168,27 +164,24 @@ def _explained(report: ReportData) -> str:
     return " ".join(text for text, shown in found if shown)
 
 
-def _table(report: ReportData) -> "RichTable":
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    caption = _explained(report) or None
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
-    table.add_column("program")
-    table.add_column("problem")
-    for run in report.runs:
-        table.add_column(run.name)
-    for pair in report.rows[0].pairs if report.rows else ():
-        table.add_column(f"{pair.first} and {pair.second}")
-    for row in report.rows:
-        cells = [Text(result_text(r), COLOURS[r.outcome]) for r in row.results]
-        cells += [
-            Text(pair_text(p), "green" if p.passed else "yellow" if not p.compared else "bold red")
-            for p in row.pairs
+def _table(report: ReportData) -> Table:
+    pairs = report.rows[0].pairs if report.rows else ()
+    head = ["program", "problem", *(run.name for run in report.runs)]
+    rows: list[list[Cell | str]] = [
+        [
+            row.program,
+            problem_text(row),
+            *(Cell(result_text(result), LOOKS[result.outcome]) for result in row.results),
+            *(Cell(pair_text(pair), LOOKS[_outcome(pair)]) for pair in row.pairs),
         ]
-        table.add_row(row.program, problem_text(row), *cells)
-    return table
+        for row in report.rows
+    ]
+    between = [f"{pair.first} and {pair.second}" for pair in pairs]
+    return Table(_explained(report), [*head, *between], rows)
+
+
+def _outcome(pair: Pair) -> str:
+    return RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
 
 
 _COLUMNS = {
@@ -235,7 +228,7 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
 
 
 def _overview_row(
-    number: int, row: Row, columns: Sequence[str], *, links: bool, received: bool
+    number: int, row: ProgramRow, columns: Sequence[str], *, links: bool, received: bool
 ) -> list[Cell | str]:
     oracle = "" if row.oracle or not row.problem else ", no oracle"
     name = Cell(row.program, link=f"program-{number}" if links else "")
@@ -257,16 +250,16 @@ def _result_cells(result: Result) -> dict[str, Cell | str]:
         "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
     }
     if has_error(result):
-        estimated = "of the estimate" if result.estimated else ""
-        share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
-        found |= {"error": f"{result.relative_norm:.0e}", "share of allowed": share}
+        estimated = "of the estimate" if result.values.estimated else ""
+        share = Cell(ratio_text(result.values.ratio), share=result.values.ratio, detail=estimated)
+        found |= {"error": f"{result.values.relative_norm:.0e}", "share of allowed": share}
     elif result.outcome == RIGHT and result.blocks:
         found["error"] = "exact"
     return found
 
 
 def _pair_cells(pair: Pair) -> list[Cell | str]:
-    outcome = RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
+    outcome = _outcome(pair)
     if not pair.passed:
         return [Cell(pair.kind, LOOKS[outcome]), "-"]
     if pair.difference == 0:
@@ -274,7 +267,7 @@ def _pair_cells(pair: Pair) -> list[Cell | str]:
     return [Cell("agree", LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
 
 
-def problem_text(row: Row) -> str:
+def problem_text(row: ProgramRow) -> str:
     """Size, element type and partition specs of the inputs."""
     if not row.problem:
         return "-"
@@ -298,10 +291,10 @@ def outcome_text(result: Result) -> str:
 
 def detail_text(result: Result) -> str:
     """Accuracy and the time of a call."""
-    parts = []
+    parts, values = [], result.values
     if has_error(result):
-        limit = "of the estimate" if result.estimated else "of allowed"
-        parts.append(f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}")
+        limit = "of the estimate" if values.estimated else "of allowed"
+        parts.append(f"{values.relative_norm:.0e}, {ratio_text(values.ratio)} {limit}")
     elif result.outcome == RIGHT and result.blocks:
         parts.append("exactly")
     if "call" in result.seconds:
@@ -314,7 +307,7 @@ def has_error(result: Result) -> bool:
 
     An oracle with products in float32 may round as the program does, which is not exact.
     """
-    rounded = result.error != 0 or FLOAT32_PRODUCTS in result.method
+    rounded = result.values.error != 0 or FLOAT32_PRODUCTS in result.values.method
     return result.outcome == RIGHT and bool(result.blocks) and rounded
 
 
@@ -344,7 +337,7 @@ def problems(report: ReportData) -> list[tuple[int, str]]:
     ]
 
 
-def complaints(row: Row) -> list[str]:
+def complaints(row: ProgramRow) -> list[str]:
     """One sentence for each problem with a program."""
     found = [r.text for r in row.results if r.outcome not in row.accepted]
     return found + [
@@ -354,15 +347,15 @@ def complaints(row: Row) -> list[str]:
     ]
 
 
-def remarks(row: Row) -> list[str]:
+def remarks(row: ProgramRow) -> list[str]:
     """One sentence for each note, and for each reason why a tolerance is estimated."""
-    noted = [f"{row.program} on {r.runtime}: {r.note}" for r in row.results if r.note]
+    noted = [f"{row.program} on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
     return noted + [f"{row.program}: {text}" for text in estimates(row)]
 
 
-def estimates(row: Row) -> list[str]:
+def estimates(row: ProgramRow) -> list[str]:
     """Why tolerances of a program are estimated."""
-    reasons = dict.fromkeys(r.estimated for r in row.results if r.estimated)
+    reasons = dict.fromkeys(r.values.estimated for r in row.results if r.values.estimated)
     return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
 
 

@@ -1,19 +1,22 @@
 """The page of a plan, with its pictures as plain data: times, and the best layout's blocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...arrays.sharding import NamedSharding
 from ...arrays.text import bytes_text, seconds_text, spec_text
-from ...base.pages.page import Cell, Table, render
+from ...base.document.parts import Cell, Document, Group, Lines, Paragraph, Section, Table
 from .text import (
     LEGEND,
     MEASURED_LEGEND,
+    array_names,
     considered_text,
     mesh_text,
     remarks,
     remarks_on_rows,
     shapes_text,
+    times_of,
     verdict_text,
     where_text,
 )
@@ -54,6 +57,22 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """The picture of times.
+
+    Attributes:
+        lines: The layouts that have a time.
+        names: Name and colour of the kinds of bars, for the legend.
+        width: Width of the picture.
+    """
+
+    kind: ClassVar[str] = "times"
+    lines: Sequence[Line]
+    names: Sequence[tuple[str, int]]
+    width: float = WIDTH
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """A block of an array: its place and size in the picture, and the devices that hold it."""
 
@@ -71,16 +90,19 @@ class Blocks:
     Attributes:
         name: Name of the array.
         text: Shape and spec.
-        height: Height of the picture; its width is `WIDTH`.
+        height: Height of the picture.
         blocks: The blocks; without devices if there are too many to name.
         note: What the picture leaves out.
+        room: Width of the picture.
     """
 
+    kind: ClassVar[str] = "blocks"
     name: str
     text: str
     height: float
     blocks: tuple[Block, ...]
     note: str
+    room: float = WIDTH
 
 
 def times(found: "Plan") -> list[Line]:
@@ -112,14 +134,12 @@ def placement(found: "Plan") -> list[Blocks]:
     if best is None:
         return []
     shapes, specs = list(found.shapes), list(best.specs)
-    names = [f"argument {number}" for number in range(len(shapes))]
     if found.program == "matmul":
-        names = ["x", "y", "product"]
         shapes.append((shapes[0][0], shapes[1][1]))
         specs.append(best.out_spec or ())
     return [
         _blocks(name, shape, NamedSharding(best.mesh, spec))
-        for name, shape, spec in zip(names, shapes, specs, strict=True)
+        for name, shape, spec in zip(array_names(found), shapes, specs, strict=True)
     ]
 
 
@@ -163,34 +183,45 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
-def page(found: "Plan") -> str:
-    """The whole page.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+def document(found: "Plan") -> Document:
+    """What the page shows."""
     best, where, lines = found.best, where_text(found), times(found)
     word = "Nothing fits" if best is None else "Fastest layout"
     if len(found.tied) > 1:
         word = "Layouts tie"
     if found.interrupted:
         word += " so far"
-    return render(
-        "plan.html",
+    names = list(dict.fromkeys((name, colour) for line in lines for name, colour, _ in line.bars))
+    arrays, commands = placement(found), found.commands()
+    return Document(
         title=f"Plan of {found.program} on {where}",
         mark=Cell(word, "bad" if best is None else "good"),
         heading=f"{found.program} {shapes_text(found)} {found.dtype} on {where}",
         summary=_summary(found),
         small=["measured" if found.measured else "compiled, not run: all times are estimates"],
-        table=_table(found),
-        times=lines,
-        bar_names=list(dict.fromkeys(bar[:2] for line in lines for bar in line.bars)),
-        placement=placement(found),
-        width=WIDTH,
-        more=_remarks(found),
-        commands=found.commands(),
-        remarks=list(remarks(found)),
+        sections=[
+            Section("Time of a call", [Times(lines, names)] if lines else []),
+            Section("Layouts", [_table(found), *map(_small, _remarks(found))], titled=False),
+            Section(
+                "Which device holds what",
+                [_small(_PLACEMENT), Group(arrays, "figures narrow")] if arrays else [],
+            ),
+            Section(
+                "Commands for the chosen layout",
+                [
+                    *map(_small, remarks(found) if commands else ()),
+                    *(Lines(line, where) for where, line in commands.items()),
+                ],
+            ),
+        ],
     )
+
+
+_PLACEMENT = "The blocks of the chosen layout; the numbers are positions in pyreactant.devices()."
+
+
+def _small(text: str) -> Paragraph:
+    return Paragraph(text, "small")
 
 
 def _summary(found: "Plan") -> str:
@@ -214,8 +245,7 @@ def _remarks(found: "Plan") -> list[str]:
 
 def _table(found: "Plan") -> Table:
     rows = found.rows
-    matmul = found.program == "matmul"
-    names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
+    names = array_names(found)
     times = ["measured"] if found.measured else ["estimate", "XLA", "links"]
     head = ["rank", "mesh", *names, *times, "sends", "per device"]
     first = 2 + len(names)
@@ -230,19 +260,17 @@ def _table(found: "Plan") -> Table:
 
 
 def _row(found: "Plan", label: str, one: "Candidate", most: float) -> list[Cell | str]:
-    times = [one.seconds] if found.measured else [one.seconds, one.xla_seconds, one.link_seconds]
-    texts = ["-" if value is None else seconds_text(value) for value in times]
-    first = f"> {texts[0]}" if one.at_least else texts[0]
+    first, *estimates = times_of(found, one)
     size, hbm = one.bytes_per_device, found.hbm_bytes
     memory = Cell(bytes_text(size), share=size / hbm if size and hbm else None)
-    specs = list(one.texts())
-    specs += ["-"] * ((3 if found.program == "matmul" else len(found.shapes)) - len(specs))
+    specs, arrays = list(one.texts()), len(array_names(found))
+    specs += ["-"] * (arrays - len(specs))
     return [
         Cell(label, "good" if one is found.best else ""),
         mesh_text(one),
-        *specs[: 3 if found.program == "matmul" else len(found.shapes)],
+        *specs[:arrays],
         Cell(first, share=None if one.seconds is None else one.seconds / most),
-        *texts[1:],
+        *estimates,
         bytes_text(one.sent_bytes),
         memory,
         one.trouble,

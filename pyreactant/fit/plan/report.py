@@ -9,11 +9,12 @@ from ...arrays.matmul import default_out_spec
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import NamedSharding
 from ...arrays.text import spec_text
-from ...base.pages.page import HasPage
+from ...base.document.page import HasPage
+from ...base.document.parts import Document
 from ...base.slices.topology import Topology
 from ...base.words import is_too_large
 from .layouts import Layout, Spec
-from .page import page
+from .page import document
 from .text import commands, text
 
 
@@ -208,8 +209,9 @@ class Plan(HasPage):
     def __str__(self) -> str:
         return self.text()
 
-    def _page(self) -> str:
-        return page(self)
+    def document(self) -> Document:
+        """What the page shows."""
+        return document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from ...arrays.draw import SCATTER_WIDTH, Point, scatter
 from ...arrays.runtimes.known import MOST_CPU_DEVICES
 from ...arrays.sharding import NamedSharding
-from ...arrays.text import Fitting, bytes_text, seconds_text
+from ...arrays.text import bytes_text, seconds_text
+from ...base.document.parts import Cell, Lines, Paragraph, Table
+from ...base.document.terminal import printed
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.table import Table
 
     from .report import Candidate, Plan
 
@@ -44,23 +45,22 @@ class Shown:
     def __rich_console__(
         self, console: "Console", options: "ConsoleOptions"
     ) -> "Iterator[RenderableType]":
-        """The parts in order. Command lines are not wrapped, so that they can be copied."""
-        from rich.text import Text
+        """The parts in order."""
+        yield from printed(_parts(self.plan, options.max_width))
 
-        found = self.plan
-        for line in _head(found):
-            yield Text(line)
-        if found.rows:
-            yield Fitting(_table(found))
-            yield from map(Text, _legend(found))
-        yield from _picture(found, options.max_width)
-        yield Text(verdict_text(found))
-        lines = found.commands()
-        if lines:
-            yield Text("")
-        for where, line in lines.items():
-            yield Text(f"{where + ':':<12}{line}", no_wrap=True, overflow="ignore", end="\n")
-        yield from map(Text, remarks(found))
+
+def _parts(found: "Plan", width: int) -> Iterator[Paragraph | Lines | Table]:
+    yield from map(Paragraph, _head(found))
+    if found.rows:
+        yield _table(found)
+        yield from map(Paragraph, _legend(found))
+    yield from _picture(found, width)
+    yield Paragraph(verdict_text(found))
+    commands = found.commands()
+    if commands:
+        yield Paragraph("")
+    yield from (Lines(f"{where + ':':<12}{line}") for where, line in commands.items())
+    yield from map(Paragraph, remarks(found))
 
 
 def _head(found: "Plan") -> Iterator[str]:
@@ -84,9 +84,7 @@ def _legend(found: "Plan") -> Iterator[str]:
         yield f"{', '.join(labels)}: {trouble}"
 
 
-def _picture(found: "Plan", width: int) -> "Iterator[RenderableType]":
-    from rich.text import Text
-
+def _picture(found: "Plan", width: int) -> Iterator[Paragraph | Lines]:
     points = [
         Point(label, one.bytes_per_device or one.layout.memory_bytes, one.seconds)
         for label, one in found.rows
@@ -95,42 +93,41 @@ def _picture(found: "Plan", width: int) -> "Iterator[RenderableType]":
     lines = scatter(points, found.hbm_bytes, min(width, SCATTER_WIDTH))
     if not lines:
         return
-    yield Text("")
-    yield Text("\n".join(lines), no_wrap=True, overflow="ignore")
+    yield Paragraph("")
+    yield Lines("\n".join(lines))
     limit = "; ┊ is what a device has" if any("┊" in line for line in lines) else ""
-    yield Text(f"time of a call (up), against bytes on each device (to the right){limit}")
-    yield Text("")
+    yield Paragraph(f"time of a call (up), against bytes on each device (to the right){limit}")
+    yield Paragraph("")
 
 
-def _table(found: "Plan") -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    matmul = found.program == "matmul"
-    names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
+def _table(found: "Plan") -> Table:
+    names = array_names(found)
     times = ["measured"] if found.measured else ["estimate", "XLA", "links"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in ("", "mesh", *names):
-        table.add_column(name, overflow="fold")
-    for name in (*times, "sends", "per device"):
-        table.add_column(name, justify="right", overflow="fold")
+    rows = []
     for label, one in found.rows:
-        seconds = (
-            [one.seconds] if found.measured else [one.seconds, one.xla_seconds, one.link_seconds]
-        )
-        numbers = ["-" if value is None else seconds_text(value) for value in seconds]
-        if one.at_least:
-            numbers[0] = f"> {numbers[0]}"
+        specs = list(one.texts())
+        texts = [label, mesh_text(one), *specs, *[""] * (len(names) - len(specs))]
+        texts += times_of(found, one)
         sizes = (one.sent_bytes, one.bytes_per_device)
-        numbers += ["-" if size is None else bytes_text(size) for size in sizes]
-        table.add_row(
-            label,
-            mesh_text(one),
-            *one.texts(),
-            *numbers,
-            style="bold" if one is found.best else None,
-        )
-    return table
+        texts += ["-" if size is None else bytes_text(size) for size in sizes]
+        rows.append([Cell(text, "strong" if one is found.best else "") for text in texts])
+    head = ["", "mesh", *names, *times, "sends", "per device"]
+    first = 2 + len(names)
+    return Table("", head, rows, numbers=range(first, len(head)))
+
+
+def array_names(found: "Plan") -> list[str]:
+    """Names of the arrays of the program."""
+    if found.program == "matmul":
+        return ["x", "y", "product"]
+    return [f"argument {number}" for number in range(len(found.shapes))]
+
+
+def times_of(found: "Plan", one: "Candidate") -> list[str]:
+    """The time, and the estimates that it is the largest of; "-" for those that are unknown."""
+    times = [one.seconds] if found.measured else [one.seconds, one.xla_seconds, one.link_seconds]
+    first, *others = ("-" if value is None else seconds_text(value) for value in times)
+    return [f"> {first}" if one.at_least else first, *others]
 
 
 LEGEND = {

@@ -20,7 +20,7 @@ from ...arrays.text import bytes_text, format_mesh, spec_text
 from ...base.errors import DeadlineError, PyReactantError
 from ...base.slices.topology import Topology, topologies
 from ...base.slices.topology import topology as find_topology
-from ..request import Request
+from ..request import PreflightRequest
 from .compile import compile_request
 from .report import Preflight
 
@@ -35,7 +35,7 @@ SHARE = 0.9
 
 
 def alternatives_to(
-    request: Request, report: Preflight, *, cache: bool, timeout: float
+    request: PreflightRequest, report: Preflight, *, cache: bool, timeout: float
 ) -> tuple[str, ...]:
     """Texts of what fits instead, the nearest first.
 
@@ -55,7 +55,7 @@ def alternatives_to(
         )
     tried: list[str] = []
 
-    def size_of(candidate: Request, options: str) -> int | None:
+    def size_of(candidate: PreflightRequest, options: str) -> int | None:
         limit = min(timeout, SECONDS)
         try:
             found = compile_request(candidate, cache=cache, timeout=limit)
@@ -91,7 +91,8 @@ def _name(found: Topology) -> str:
 
 
 def _smallest_slice(
-    candidates: list[tuple[Request, str]], size_of: Callable[[Request, str], int | None]
+    candidates: list[tuple[PreflightRequest, str]],
+    size_of: Callable[[PreflightRequest, str], int | None],
 ) -> str | None:
     """The text of the smallest of some slices, ascending, that fits, found by bisection."""
     low, high, found = 0, len(candidates) - 1, None
@@ -106,7 +107,7 @@ def _smallest_slice(
     return found
 
 
-def _candidates(request: Request) -> Iterator[tuple[Request, str]]:
+def _candidates(request: PreflightRequest) -> Iterator[tuple[PreflightRequest, str]]:
     """Requests that should fit by the count, each with its command-line options.
 
     Other specs on the same slice come first, then larger slices with the same specs or others.
@@ -119,7 +120,9 @@ def _candidates(request: Request) -> Iterator[tuple[Request, str]]:
         yield from itertools.islice(_specs_there(request, larger, SHARE), 1)
 
 
-def _possible(request: Request, slices: Sequence[Topology]) -> Iterator[tuple[Request, str]]:
+def _possible(
+    request: PreflightRequest, slices: Sequence[Topology]
+) -> Iterator[tuple[PreflightRequest, str]]:
     """One request for each slice whose blocks fit: the same specs, or the best by the count."""
     for larger in slices:
         same = _same_specs(request, [larger])
@@ -127,7 +130,9 @@ def _possible(request: Request, slices: Sequence[Topology]) -> Iterator[tuple[Re
         yield from itertools.islice(itertools.chain(same, others), 1)
 
 
-def _specs_there(request: Request, larger: Topology, share: float) -> Iterator[tuple[Request, str]]:
+def _specs_there(
+    request: PreflightRequest, larger: Topology, share: float
+) -> Iterator[tuple[PreflightRequest, str]]:
     """Other specs on another slice."""
     mesh = _stretched(request.mesh, larger.devices) or default_mesh(larger.devices)
     where = f"--topology {larger.name} --mesh {format_mesh(mesh)}"
@@ -136,7 +141,9 @@ def _specs_there(request: Request, larger: Topology, share: float) -> Iterator[t
         yield candidate, f"{where} {options}"
 
 
-def _same_specs(request: Request, slices: Sequence[Topology]) -> Iterator[tuple[Request, str]]:
+def _same_specs(
+    request: PreflightRequest, slices: Sequence[Topology]
+) -> Iterator[tuple[PreflightRequest, str]]:
     """The same specs on other slices, where their blocks are equal and could fit."""
     for larger in slices:
         mesh = _stretched(request.mesh, larger.devices)
@@ -150,13 +157,17 @@ def _same_specs(request: Request, slices: Sequence[Topology]) -> Iterator[tuple[
             yield _with(there, x, y, out), f"--topology {larger.name} --mesh {format_mesh(mesh)}"
 
 
-def _with(request: Request, x: NamedSharding, y: NamedSharding, out: NamedSharding) -> Request:
+def _with(
+    request: PreflightRequest, x: NamedSharding, y: NamedSharding, out: NamedSharding
+) -> PreflightRequest:
     left, right = request.arguments
     arguments = (Aval(left.shape, left.dtype, x), Aval(right.shape, right.dtype, y))
     return dataclasses.replace(request, arguments=arguments, out_sharding=out)
 
 
-def _divides(request: Request, x: NamedSharding, y: NamedSharding, out: NamedSharding) -> bool:
+def _divides(
+    request: PreflightRequest, x: NamedSharding, y: NamedSharding, out: NamedSharding
+) -> bool:
     (m, k), (_, n) = request.arguments[0].shape, request.arguments[1].shape
     cuts = ((x, (m, k)), (y, (k, n)), (out, (m, n)))
     return not any(
@@ -166,7 +177,9 @@ def _divides(request: Request, x: NamedSharding, y: NamedSharding, out: NamedSha
     )
 
 
-def matmul_bytes(x: NamedSharding, y: NamedSharding, out: NamedSharding, request: Request) -> int:
+def matmul_bytes(
+    x: NamedSharding, y: NamedSharding, out: NamedSharding, request: PreflightRequest
+) -> int:
     """Bytes on a device for x @ y: the blocks, and the operands if they are gathered whole.
 
     If both operands are sharded along the inner dimension by the same axes, each device multiplies
@@ -184,13 +197,13 @@ def matmul_bytes(x: NamedSharding, y: NamedSharding, out: NamedSharding, request
     return blocks + item * (gathered_x + gathered_y)
 
 
-def _count(request: Request) -> int:
+def _count(request: PreflightRequest) -> int:
     x, y = (argument.sharding for argument in request.arguments)
     assert isinstance(request.out_sharding, NamedSharding)
     return matmul_bytes(x, y, request.out_sharding, request)
 
 
-def _held(x: NamedSharding, y: NamedSharding, out: NamedSharding, request: Request) -> int:
+def _held(x: NamedSharding, y: NamedSharding, out: NamedSharding, request: PreflightRequest) -> int:
     """Bytes of the blocks on a device, which no compiler can avoid."""
     (m, k), (_, n) = request.arguments[0].shape, request.arguments[1].shape
     sizes = ((m * k, x), (k * n, y), (m * n, out))
@@ -198,19 +211,21 @@ def _held(x: NamedSharding, y: NamedSharding, out: NamedSharding, request: Reque
     return item * sum(size // math.prod(sharding.cuts(2)) for size, sharding in sizes)
 
 
-def _blocks_alone(request: Request, topology: Topology) -> int:
+def _blocks_alone(request: PreflightRequest, topology: Topology) -> int:
     """Bytes on a device if both operands and the product are shared out among all devices."""
     (m, k), (_, n) = request.arguments[0].shape, request.arguments[1].shape
     return request.arguments[0].dtype.itemsize * (m * k + k * n + m * n) // topology.devices
 
 
-def _is_matmul(request: Request) -> bool:
+def _is_matmul(request: PreflightRequest) -> bool:
     """Whether the program is the product of `matmul_sharded`."""
     one_out = isinstance(request.out_sharding, NamedSharding)
     return request.program == MATMUL and one_out and len(request.arguments) == 2
 
 
-def _other_specs(request: Request, mesh: Mesh, share: float) -> Iterator[tuple[Request, str]]:
+def _other_specs(
+    request: PreflightRequest, mesh: Mesh, share: float
+) -> Iterator[tuple[PreflightRequest, str]]:
     """Other specs on a mesh whose blocks fit, the one with the fewest bytes by the count first.
 
     Args:
@@ -275,7 +290,7 @@ def _stretched(mesh: Mesh, devices: int) -> Mesh | None:
     return Mesh(shape, mesh.axis_names)
 
 
-def _by_size(request: Request, report: Preflight) -> tuple[str, ...]:
+def _by_size(request: PreflightRequest, report: Preflight) -> tuple[str, ...]:
     """The smallest slice whose total memory would hold the program, by size alone."""
     memory, topology = report.bytes_per_device, request.topology
     needed = report.refused_bytes if memory is None else memory.total

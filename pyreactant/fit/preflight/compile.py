@@ -24,7 +24,7 @@ from ...base.slices.topology import Topology
 from ...base.slices.topology import topology as find_topology
 from ..compiler.ask import TIMEOUT, Answer, ask, versions
 from ..hlo.parse import result_shapes
-from ..request import Request, check_mesh
+from ..request import PreflightRequest, check_mesh
 from .report import Operand, Preflight, build, operands, outputs_of
 
 REVERSED = (
@@ -304,7 +304,7 @@ _NEEDS = "backend 'reactant' lowers programs in Julia"
 _OTHERWISE = "or give the program's StableHLO as a file (--stablehlo)"
 
 
-def compile_reactant(request: Request, *, cache: bool, timeout: float) -> Preflight:
+def compile_reactant(request: PreflightRequest, *, cache: bool, timeout: float) -> Preflight:
     """The Preflight of a checked request that Reactant lowers.
 
     Reactant lowers the program every time, since the function may have been edited. The cache holds
@@ -368,7 +368,9 @@ def _check_arguments(requested: tuple[Aval, ...], found: tuple[Operand, ...]) ->
         )
 
 
-def compile_request(request: Request, *, cache: bool = True, timeout: float = TIMEOUT) -> Preflight:
+def compile_request(
+    request: PreflightRequest, *, cache: bool = True, timeout: float = TIMEOUT
+) -> Preflight:
     """The Preflight of a checked request."""
     if request.backend == "reactant":
         return compile_reactant(request, cache=cache, timeout=timeout)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.text import bytes_text, seconds_text
-from ...base.pages.page import HasPage
+from ...base.document.page import HasPage
+from ...base.document.parts import Document
 from ..hlo.collective import Collective, sent_bytes
 from .report import Preflight
-from .shown import difference_page
+from .shown import difference_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class Difference(HasPage):
     def __str__(self) -> str:
         return self.text()
 
-    def _page(self) -> str:
+    def document(self) -> Document:
+        """What the page shows."""
         rows = [*_numbers(self.left, self.right), *_collectives(self)]
-        return difference_page(self, rows, _verdict(self))
+        return difference_document(self, rows, _verdict(self))
 
 
 def _key(found: Collective) -> tuple[object, ...]:

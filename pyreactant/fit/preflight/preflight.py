@@ -14,7 +14,7 @@ from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.topology import Topology
 from ...base.slices.topology import topology as find_topology
 from ..compiler.ask import TIMEOUT
-from ..request import Request, aval, check, check_mesh, find_program, no_size
+from ..request import PreflightRequest, aval, check, check_mesh, find_program, no_size
 from .compile import compile_request
 from .report import Preflight
 
@@ -142,7 +142,7 @@ def _request(
     precision: str | None,
     static: Mapping[str, Any] | None,
     backend: str,
-) -> Request:
+) -> PreflightRequest:
     avals = []
     for position, arg in enumerate(args):
         if not isinstance(getattr(arg, "sharding", None), NamedSharding):
@@ -151,7 +151,7 @@ def _request(
                 f"pyreactant.NamedSharding, like a ShardedArray; got {type(arg).__name__}"
             )
         avals.append(aval(arg.shape, arg.dtype, arg.sharding))
-    request = Request(
+    request = PreflightRequest(
         program=program,
         arguments=tuple(avals),
         topology=topology,
@@ -175,7 +175,7 @@ def _matmul_request(
     out_spec: Spec | None,
     precision: str | None,
     backend: str,
-) -> Request:
+) -> PreflightRequest:
     """The product of `matmul_sharded`; the arguments mean the same.
 
     Raises:
@@ -195,7 +195,7 @@ def _matmul_request(
     check_operands((m, k), element, (k, n), element)
     out = NamedSharding(mesh, default_out_spec(x, y) if out_spec is None else out_spec)
     avals = (Aval((m, k), element, x), Aval((k, n), element, y))
-    request = Request(
+    request = PreflightRequest(
         program=MATMUL,
         arguments=avals,
         topology=topology,

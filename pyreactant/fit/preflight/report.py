@@ -15,11 +15,12 @@ from ...arrays.array import Aval
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import NamedSharding
 from ...arrays.text import spec_text
-from ...base.pages.page import HasPage
+from ...base.document.page import HasPage
+from ...base.document.parts import Document
 from ...base.slices.topology import Topology
 from ..hlo.collective import Collective, name_axes, sent_bytes
 from ..hlo.parse import collectives
-from .shown import page, text
+from .shown import document, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +180,9 @@ class Preflight(HasPage):
     def __str__(self) -> str:
         return self.text()
 
-    def _page(self) -> str:
-        return page(self)
+    def document(self) -> Document:
+        """What the page shows."""
+        return document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`, without the HLO text. Times are estimates."""

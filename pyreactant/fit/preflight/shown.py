@@ -4,7 +4,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...arrays.text import bytes_text, percent_text, seconds_text
-from ...base.pages.page import Bar, Cell, Part, Table, facts, render
+from ...base.document.parts import (
+    Bar,
+    Cell,
+    Document,
+    Group,
+    Items,
+    Legend,
+    Lines,
+    Paragraph,
+    Part,
+    Piece,
+    Section,
+    Table,
+    facts,
+)
 from ..hlo.collective import Collective
 
 if TYPE_CHECKING:
@@ -125,35 +139,37 @@ _COLLECTIVES = 200
 """Collectives that the page lists."""
 
 
-def page(found: "Preflight") -> str:
-    """The whole page.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+def document(found: "Preflight") -> Document:
+    """What the page shows."""
     slice_, word = found.topology, "fits" if found.fits else "does not fit"
     several = f", {slice_.num_slices} slices" if slice_.num_slices > 1 else ""
-    bar = None
+    refusal: list[Part] = []
+    if not found.fits and found.refusal:
+        refusal = [Lines(found.refusal), *map(Paragraph, found.alternatives)]
+    memory: list[Part] = []
     if found.bytes_per_device is not None:
         bar = _memory_bar(found.bytes_per_device, slice_.hbm_bytes)
-    return render(
-        "preflight.html",
+        memory = [bar, Legend([bar]), Group([_memory(found), _estimates(found)], "side")]
+    arrays: list[Part] = [_operands(found), _collectives(found.collectives)]
+    if found.fits and not found.collectives:
+        arrays.append(Paragraph("No collectives: the devices exchange nothing."))
+    return Document(
         title=f"{found.program} {word} {slice_.name}",
         mark=Cell(word.capitalize(), "good" if found.fits else "bad"),
         heading=f"{found.program} on {slice_.name}{several}",
         summary=_summary(found),
         small=[f"{slice_.devices} devices on {slice_.hosts} VMs", "compiled, not run"],
-        refusal="" if found.fits else found.refusal,
-        alternatives=found.alternatives,
-        bar=bar,
-        memory=_memory(found),
-        operands=_operands(found),
-        collectives=_collectives(found.collectives),
-        exchanges=bool(found.collectives) or not found.fits,
-        estimates=_estimates(found),
-        notes=found.notes,
-        facts=_facts(found),
+        sections=[
+            Section("What the compiler says", refusal),
+            Section("Memory", memory),
+            Section("Arrays and collectives", arrays),
+            Section("About these numbers", [*_notes(found.notes), _facts(found)]),
+        ],
     )
+
+
+def _notes(notes: Sequence[str]) -> list[Part]:
+    return [Items(notes)] if notes else []
 
 
 def _summary(found: "Preflight") -> str:
@@ -176,7 +192,7 @@ def _memory_bar(memory: "DeviceBytes", hbm: int) -> Bar:
     whole, start, parts = max(hbm, memory.total, 1), 0.0, []
     for colour, (name, size) in enumerate(sizes.items(), 1):
         if size:
-            parts.append(Part(name, start, size / whole, colour))
+            parts.append(Piece(name, start, size / whole, colour))
         start += size / whole
     return Bar(f"{bytes_text(memory.total)} of {bytes_text(hbm)} are used", parts)
 
@@ -275,28 +291,27 @@ def _facts(found: "Preflight") -> Table:
     return facts("Where the numbers come from", rows)
 
 
-def difference_page(found: "Difference", rows: Sequence[Sequence[str]], verdict: str) -> str:
-    """The page of two programs side by side.
+def difference_document(
+    found: "Difference", rows: Sequence[Sequence[str]], verdict: str
+) -> Document:
+    """What the page of two programs side by side shows.
 
     Args:
         found: The two preflights.
         rows: Names and values of the comparison, as its text has them.
         verdict: What it shows about the collectives.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
     """
     left, right, slice_ = found.left, found.right, found.left.topology
     same, fits = found.same_but_for_order, left.fits and right.fits
     look = "good" if same and fits else "warn" if fits else "bad"
     head = ["quantity", *(f"{one.program} ({one.source})" for one in (left, right))]
-    return render(
-        "difference.html",
+    notes = list(dict.fromkeys((*left.notes, *right.notes)))
+    parts = [Table("Both programs", head, rows), *_notes(notes)]
+    return Document(
         title=f"Two programs on {slice_.name}",
         mark=Cell("Same collectives" if same else "Different collectives", look),
         heading=f"{head[1]} and {head[2]} on {slice_.name}",
         summary=verdict,
         small=[f"{slice_.devices} devices", "compiled, not run"],
-        table=Table("Both programs", head, rows),
-        notes=list(dict.fromkeys((*left.notes, *right.notes))),
+        sections=[Section("Comparison", parts, titled=False)],
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...arrays.runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from ...base import facts
+from ...base.document.page import check_page
 from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
-from ...base.pages.page import check_page
 from ...base.settings import LOCAL_DEVICES
 from ...process.group import ProcessGroup
 from ..spec import Supervision, option

@@ -6,7 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arrays.text import ranges_text, seconds_text
-from ...base.pages.page import NEUTRAL, Bar, Cell, Part, Table, commit_text, facts, render
+from ...base.document.parts import (
+    NEUTRAL,
+    Bar,
+    Cell,
+    Document,
+    Items,
+    Legend,
+    Lines,
+    Piece,
+    Section,
+    Table,
+    commit_text,
+    facts,
+)
 from .output import own_lines
 
 if TYPE_CHECKING:
@@ -65,18 +78,15 @@ _AFTER = {
 _FAILURES = ("error", "stalled", "lost", "gave_up")
 
 
-def page(report: "RunReport") -> str:
-    """The whole page.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+def document(report: "RunReport") -> Document:
+    """What the page shows."""
     good, count = report.exit_code == 0, len(report.processes)
     command = shlex.join(report.command)
+    failure = _failure(report)
+    left = texts(report.first_error or {})
+    lines = [Lines(text, title[0].upper() + title[1:]) for title, text in left]
     timeline, bars = _timeline(report)
-    shown = texts(report.first_error or {})
-    return render(
-        "run.html",
+    return Document(
         title=f"{report.cause}: {command}"[:200],
         mark=Cell("Done", "good") if good else Cell(f"Failed: {report.cause}", "bad"),
         heading=command if len(command) <= 200 else f"{command[:200]}…",
@@ -86,13 +96,12 @@ def page(report: "RunReport") -> str:
             f"{count} process{'' if count == 1 else 'es'}",
             f"{seconds_text(report.seconds)} from {report.started}",
         ],
-        failure=_failure(report),
-        texts=[(title[0].upper() + title[1:], text) for title, text in shown],
-        ends=_ends(report),
-        timeline=timeline,
-        bars=bars,
-        lists=_lists(report),
-        facts=_facts(report),
+        sections=[
+            Section("The first failure", [failure, *lines] if failure.rows else []),
+            Section("Processes", [_ends(report), Legend(bars), timeline]),
+            *_lists(report),
+            Section("Versions and settings", [_facts(report)]),
+        ],
     )
 
 
@@ -183,14 +192,14 @@ def _timeline(report: "RunReport") -> tuple[Table, list[Bar]]:
 def _bar(row: Row, end: float) -> Bar:
     parts, words = [], []
     for name, colour, start, stop in _periods(row["times"], end):
-        parts.append(Part(name, start / end, (stop - start) / end, colour))
+        parts.append(Piece(name, start / end, (stop - start) / end, colour))
         words.append(f"{name} until {seconds_text(stop)}")
     exited = row["times"].get("exited", end)
     failed = min(_failures(row), default=exited if row["exit_code"] else None)
     if failed is not None:
         at, until = _clamped(failed, end), _clamped(exited, end)
         name, colour = ("ended by the supervisor", NEUTRAL) if _innocent(row) else ("failed", 0)
-        parts.append(Part(name, min(at / end, 0.99), max((until - at) / end, 0.01), colour))
+        parts.append(Piece(name, min(at / end, 0.99), max((until - at) / end, 0.01), colour))
         words.append(f"{name} after {seconds_text(at)}")
     return Bar(", ".join(words) or "no phase was reported", parts)
 
@@ -238,19 +247,20 @@ def _clamped(at: float, end: float) -> float:
     return min(max(at, 0.0), end)
 
 
-def _lists(report: "RunReport") -> list[tuple[str, list[str], int]]:
-    """Titles, lines and the number of further lines of what else happened."""
+def _lists(report: "RunReport") -> Iterator[Section]:
+    """What else happened."""
     killed = [f"process {r['index']}: {what}" for r in report.processes for what in r["killed"]]
     restarts = [f"{one['at']}: {one['summary']}" for one in report.restarts]
     stalls = [", ".join(map(str, one.values())) for one in report.stalls]
-    found = [
+    for title, lines in (
         ("Notes", list(report.notes)),
         ("Restarts", restarts),
         ("Without progress", stalls),
         ("Killed, because their programs left them behind", killed),
         ("Refused connections", list(report.refused)),
-    ]
-    return [(t, lines[:_LISTED], max(0, len(lines) - _LISTED)) for t, lines in found if lines]
+    ):
+        if lines:
+            yield Section(title, [Items(lines[:_LISTED], max(0, len(lines) - _LISTED))])
 
 
 def _facts(report: "RunReport") -> Table:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ...arrays.text import break_lines, ranges_text
+from ...base.document.page import HasPage
+from ...base.document.parts import Document
 from ...base.errors import FileError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
-from ...base.pages.page import HasPage
 from ...process.events import Raised
 from . import page as _page
 from .cause import Failure, failure
@@ -130,8 +131,9 @@ class RunReport(HasPage):
     def __str__(self) -> str:
         return self.to_text()
 
-    def _page(self) -> str:
-        return _page.page(self)
+    def document(self) -> Document:
+        """What the page shows."""
+        return _page.document(self)
 
     def write(
         self,

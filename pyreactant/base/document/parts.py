@@ -1,25 +1,13 @@
-"""Pages of reports: what a page consists of, as plain data, and the page made from its template.
+"""What a report shows, as plain data: a `Document` of paragraphs, tables, pictures and lists.
 
-A page is one file, without scripts and without external resources. Templates lay out the marks,
-cells, tables and bars.
+Two renderers show it: `terminal`, and `page` by templates. A part names its kind, by which a
+renderer finds how to show it; a picture of one report alone is a part that its folder defines.
 """
 
-import abc
-import functools
-import importlib.util
 import itertools
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from ..._version import __version__
-from ..errors import RequirementError
-from ..outputs import write_output
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from typing import Any, ClassVar, Protocol
 
 SIGNS = {"good": "✓", "bad": "✗", "warn": "!"}
 """The sign of each look: colours alone do not carry a meaning."""
@@ -30,7 +18,7 @@ NEUTRAL = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Piece:
     """A piece of a bar.
 
     Attributes:
@@ -56,8 +44,10 @@ class Bar:
         parts: Its pieces, from left to right.
     """
 
+    kind: ClassVar[str] = "bar"
+
     text: str
-    parts: Sequence[Part]
+    parts: Sequence[Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +94,10 @@ class Table:
         groups: Titles above the columns, each with the number of columns that it spans; "" for
             columns without one. They name the columns together with `head`.
         left_out: Number of rows that are not shown.
+        cards: Whether each row becomes a card on a narrow page, in place of a line.
     """
+
+    kind: ClassVar[str] = "table"
 
     caption: str
     head: Sequence[str]
@@ -112,6 +105,7 @@ class Table:
     numbers: Collection[int] = ()
     groups: Sequence[tuple[str, int]] = ()
     left_out: int = 0
+    cards: bool = True
 
     @property
     def lines(self) -> list[list[Cell]]:
@@ -140,12 +134,12 @@ class Table:
 
 def facts(caption: str, rows: Sequence[tuple[str, str]]) -> Table:
     """A table of names and values, without those that have none."""
-    return Table(caption, ["fact", "value"], [row for row in rows if row[1]])
+    return Table(caption, ["fact", "value"], [row for row in rows if row[1]], cards=False)
 
 
-def legend_of(bars: Iterable[Bar]) -> list[Part]:
+def legend_of(bars: Iterable[Bar]) -> list[Piece]:
     """The pieces that a legend of these bars explains: the first of each name."""
-    found: dict[str, Part] = {}
+    found: dict[str, Piece] = {}
     for bar in bars:
         for part in bar.parts:
             found.setdefault(part.name, part)
@@ -160,92 +154,138 @@ def commit_text(git: Mapping[str, Any]) -> str:
     return f"{git['commit'][:12]}, {count} file{'' if count == 1 else 's'} changed"
 
 
-_PIECES = re.compile(r"[^\W_]*(?:[\W_]+|$)")
-_TEMPLATES = Path(__file__).parent / "templates"
+class Part(Protocol):
+    """A part of a document."""
+
+    @property
+    def kind(self) -> str:
+        """The name of what shows it: a macro of the pages' templates."""
 
 
-class HasPage(abc.ABC):
-    """A report that can be shown as a page."""
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph.
 
-    __slots__ = ()
-
-    @abc.abstractmethod
-    def _page(self) -> str:
-        """The page."""
-
-    def to_html(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
-        """The report as one self-contained page; also written to `path` if given.
-
-        Args:
-            path: The file; an earlier report in it is replaced. "-" is standard output.
-            overwrite: Whether to replace a file with other content, too.
-
-        Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written, or must not be replaced.
-        """
-        page = self._page()
-        if path is not None:
-            write_output(page, Path(path), overwrite=overwrite)
-        return page
-
-
-def can_render() -> bool:
-    """Whether the package that makes pages is installed."""
-    return importlib.util.find_spec("jinja2") is not None
-
-
-def check_page(path: Path | None) -> None:
-    """Check before anything runs that a page can be made.
-
-    Args:
-        path: The file of the page; None if none is requested.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
+    Attributes:
+        text: Its text.
+        look: As that of a cell, or "small".
     """
-    if path is not None:
-        _check_jinja()
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+    look: str = ""
 
 
-def render(template: str, **data: Any) -> str:
-    """A page; the same data always gives the same text.
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Text with the line breaks that it has, such as a traceback or a command.
 
-    Args:
-        template: Name of a template, such as "run.html".
-        data: What the template shows. Text is escaped.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
+    Attributes:
+        text: The text.
+        title: Its title; "" for none.
     """
-    _check_jinja()
-    return _environment().get_template(f"{template}.j2").render(**data)
+
+    kind: ClassVar[str] = "lines"
+    text: str
+    title: str = ""
 
 
-def _check_jinja() -> None:
-    if not can_render():
-        raise RequirementError(
-            "the page needs jinja2, which is not installed; run python -m pip install "
-            "'pyreactant[report]'"
-        )
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list.
+
+    Attributes:
+        items: Its items, each a text, or a cell with a link and the text behind that.
+        more: Number of items that are not shown.
+        look: Class of the list in the style sheet.
+    """
+
+    kind: ClassVar[str] = "items"
+    items: Sequence[str | tuple[Cell, str]]
+    more: int = 0
+    look: str = ""
+
+    @property
+    def pairs(self) -> list[tuple[Cell, str]]:
+        """The items, all as a cell and a text."""
+        return [(Cell(""), one) if isinstance(one, str) else one for one in self.items]
 
 
-@functools.cache
-def _environment() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup, escape
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """What the colours of bars mean."""
 
-    def breakable(name: str) -> Markup:
-        """A name whose line may end after each of its signs, such as "package.module:program"."""
-        return Markup("<wbr>").join(escape(part) for part in _PIECES.findall(name) if part)
+    kind: ClassVar[str] = "legend"
+    bars: Sequence[Bar]
 
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["breakable"] = breakable
-    environment.globals |= {"version": __version__, "legend_of": legend_of}
-    return environment
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parts beside each other where there is room.
+
+    Attributes:
+        parts: The parts.
+        look: "side" or "figures".
+    """
+
+    kind: ClassVar[str] = "group"
+    parts: Sequence[Part]
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Parts below a title that shows or hides them.
+
+    Attributes:
+        title: The title.
+        parts: The parts.
+        note: Small text behind the title.
+        id: What links to it name.
+        open: Whether the parts are shown at first.
+    """
+
+    kind: ClassVar[str] = "folded"
+    title: Cell
+    parts: Sequence[Part]
+    note: str = ""
+    id: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section.
+
+    Attributes:
+        title: Its title.
+        parts: Its parts; without any it is left out.
+        titled: Whether the title is shown; if not, it is for readers who do not see the page.
+    """
+
+    title: str
+    parts: Sequence[Part]
+    titled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A report for people.
+
+    Attributes:
+        title: Its name, as in the title of a window.
+        mark: The outcome.
+        heading: What it is about.
+        summary: The outcome in a sentence or two.
+        small: Facts below the summary.
+        sections: The rest.
+        footer: A remark at the end.
+    """
+
+    title: str
+    mark: Cell
+    heading: str
+    summary: str
+    small: Sequence[str]
+    sections: Sequence[Section]
+    footer: str = ""
