@@ -23,6 +23,7 @@ from ...process.events import (
     Killed,
     LogFailed,
     Order,
+    Phase,
     Pulse,
     Spawned,
     Stacks,
@@ -95,6 +96,7 @@ class ChildProcess:
         self._stall_timeout = stall_timeout
         self._unbegun_limit = max(stall_timeout, start_timeout)
         self._begun = False  # whether it has sent anything
+        self._ending = False
         self._buffer = b""
         self._pulse = (0, False)
         self._pulse_due = 0.0
@@ -189,7 +191,9 @@ class ChildProcess:
         """Read what there is of the stacks that `dump_stacks` asked for; false if more is due."""
         with contextlib.suppress(OSError):
             self._stacks += os.read(self._stacks_end, 1 << 16)
-        if self.exited.is_set() or self._stacks.endswith(_LAST_OF_STACKS):
+        # In exit hooks the stack of the main thread has another end.
+        whole = self._stacks.endswith(_LAST_OF_STACKS) or self._ending
+        if self.exited.is_set() or whole:
             self._stacks_due = False
         return not self._stacks_due
 
@@ -286,6 +290,7 @@ class ChildProcess:
         if isinstance(event, Pulse):
             self._pass_on_pulse(now, event)
         elif event is not None:
+            self._ending |= isinstance(event, Phase) and event.phase == "ending"
             self._emit(event)
 
     def _pass_on_pulse(self, now: float, pulse: Pulse) -> None:
