@@ -76,7 +76,7 @@ import sys, time, shutil
 from pathlib import Path
 import numpy as np
 import pyreactant as pr
-from pyreactant.runs.jobs import values as _values
+from pyreactant.runs import values as _values
 job = pr.submit("program.py:large", on=eval(sys.argv[1]))
 job.wait()
 here = Path.cwd()
@@ -186,7 +186,7 @@ def value(place: Place) -> tuple[float, float]:
 def listing(folder: Path, count: int) -> list[float]:
     """Seconds of `pyreactant jobs list` with so many jobs."""
     code = (
-        "from pyreactant.runs.jobs import record as r\n"
+        "from pyreactant.runs import record as r\n"
         f"for i in range({count}):\n"
         "    one = r.create('train.py:main', 'local', {'processes': 2})\n"
         "    one.write_status(r.Status('done', '', 0))\n"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Steps of a job on one TPU VM; `pyreactant tpu run` copies this file there and calls it:
+# Steps of a job on one TPU VM; its launcher copies this file there and calls it:
 #
 #   worker.sh FOLDER install BACKENDS [PYTHON]    install Python, JAX and libtpu; Julia and Reactant;
 #                                                 Ray, if it is one of BACKENDS
@@ -45,7 +45,7 @@ install() {
   fi
   PYTHONPATH=$folder/code "$(python_of)" -c 'import pyreactant; print(pyreactant.__version__)' ||
     return
-  local wanted=$folder/code/work/requirements.txt # of a job, see pyreactant/jobs
+  local wanted=$folder/code/work/requirements.txt # of a job, see pyreactant/runs
   if [[ -s $wanted && $given ]]; then
     "$given" -m pip install --quiet --target "$folder/requirements" -r "$wanted" || return
   elif [[ -s $wanted ]]; then

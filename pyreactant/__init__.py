@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from .fit.preflight.preflight import preflight as preflight
     from .fit.preflight.report import Preflight as Preflight
     from .process.supervised.metrics import log as log
-    from .runs.jobs import targets as targets
-    from .runs.jobs.job import Job as Job
-    from .runs.jobs.remote import remote as remote
-    from .runs.jobs.submit import submit as submit
+    from .runs import targets as targets
+    from .runs.job import Job as Job
+    from .runs.remote import remote as remote
+    from .runs.submit import submit as submit
 
 
 def _find_runtime() -> _process_runtime.ProcessRuntime:
@@ -100,10 +100,10 @@ _MODULES = {
     "process.supervised.metrics": "log",
     "base.slices.topology": "topology",
     "check.report.report": "Report",
-    "runs.jobs": "targets",
-    "runs.jobs.job": "Job",
-    "runs.jobs.remote": "remote",
-    "runs.jobs.submit": "submit",
+    "runs": "targets",
+    "runs.job": "Job",
+    "runs.remote": "remote",
+    "runs.submit": "submit",
     "fit.plan.plan": "plan",
     "fit.plan.report": "Plan",
     "fit.preflight.preflight": "preflight",

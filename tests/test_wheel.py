@@ -19,7 +19,7 @@ PLACES = {
 WHERE = """
 import pyreactant
 from pyreactant.julia.place import package_folder
-from pyreactant.runs.supervisor.sbatch import batch_folder
+from pyreactant.check.places import batch_folder
 from pyreactant.runs.queued.lifecycle import scripts_folder
 for found in (pyreactant.__file__, package_folder(), batch_folder(), scripts_folder()):
     print(found)
@@ -86,14 +86,18 @@ def test_it_finds_its_own(installed: Path, tmp_path: Path) -> None:
     assert all(place.startswith(str(installed)) for place in places)
 
 
+_SLURM = ("crosscheck", "--on", "slurm")
+
+
 def test_its_commands_work(installed: Path, tmp_path: Path) -> None:
     output = run(installed, tmp_path, "-m", "pyreactant", "matmul", "--size", "8")
     assert "check     right" in output
-    script = run(installed, tmp_path, "-m", "pyreactant", "slurm", "submit", "--dry-run")
+    script = run(installed, tmp_path, "-m", "pyreactant", *_SLURM, "--dry-run")
     assert str(installed) in script
     cloud = [
+        "crosscheck",
+        "--on",
         "tpu",
-        "run",
         "--name",
         "test",
         "--project",

@@ -12,7 +12,7 @@ from ..base.errors import ShardingError, argument
 from . import process_runtime
 
 MOST_DEVICES = 2**20
-"""Of one mesh. Its ids are held in memory, so a mistaken shape must not reach the allocation."""
+"""Most devices of a mesh. Its ids are in memory; a mistaken shape must not be allocated."""
 
 AXIS_TYPES = ("auto", "explicit")
 """Who chooses how a program's values are sharded over an axis: the compiler, or their types."""

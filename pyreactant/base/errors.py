@@ -177,16 +177,12 @@ def argument(name: str, value: Any = _ABSENT) -> str:
         value: What it is set to, if the text has that, too.
 
     Returns:
-        Such as "size" or "size=8" in Python, and "--size" or "--size 8" at a command line; there
-        "--set zone=VALUE" or "--set zone=us-east5-b" for a setting of a target.
+        Such as "size" or "size=8" in Python, and "--size" or "--size 8" at a command line.
     """
     option = _options.get(name)
     if value is _ABSENT:
         return option or name
-    if option is None:
-        return f"{name}={value!r}"
-    setting = option.removesuffix("VALUE")
-    return f"{setting}{value}" if setting != option else f"{option} {value}"
+    return f"{name}={value!r}" if option is None else f"{option} {value}"
 
 
 @contextlib.contextmanager

@@ -27,7 +27,13 @@ from ..base.settings import check_names
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
 from .command import App, Group
-from .crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
+from .crosscheck import (
+    COMPARE_EXAMPLES,
+    CROSSCHECK_EXAMPLES,
+    CrosscheckCommand,
+    compare,
+    crosscheck,
+)
 from .jobs import app as jobs
 from .machine import (
     DOCTOR_EXAMPLES,
@@ -43,7 +49,7 @@ from .matmul import matmul
 from .plan import PLAN_EXAMPLES, TOPOLOGY_EXAMPLES, plan, topology
 from .preflight import EXAMPLES as PREFLIGHT_EXAMPLES
 from .preflight import preflight
-from .run import RUN_EXAMPLES, RunCommand, run, slurm
+from .run import RUN_EXAMPLES, RunCommand, run
 from .tpu import app as tpu
 
 
@@ -95,7 +101,7 @@ app = App(
     "7 timeout, 8 Cloud TPU refused the request, 130 interrupted, 141 nobody reads the output.",
 )
 app.command(epilog=MATMUL_EXAMPLES)(matmul)
-app.command(epilog=CROSSCHECK_EXAMPLES)(crosscheck)
+app.command(cls=CrosscheckCommand, epilog=CROSSCHECK_EXAMPLES)(crosscheck)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
@@ -105,7 +111,6 @@ app.command(
     cls=RunCommand, context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES
 )(run)
 app.add_typer(jobs, name="jobs")
-app.add_typer(slurm, name="slurm")
 app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
 app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
 app.command(epilog=PLAN_EXAMPLES)(plan)

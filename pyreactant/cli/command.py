@@ -32,21 +32,21 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
         "--all": "PROGRAM",
         "--quick": "--thorough",
     },
-    "jobs submit": {"--dry-run": "--json"},
     "jobs logs": {"--metrics": "--process"},
     "jobs clean": {"ID": "--older-than"},
     "matmul": {"--x": "--seed"},
     "plan": {"--platform": "--slices --workers --no-cache"},
-    "slurm submit": {"SCRIPT": "--size --mesh --spec --dtype --programs"},
-    "slurm status": {"--dry-run": "--json"},
-    "slurm logs": {"--dry-run": "--process --run"},
-    "tpu run": {"SCRIPT": "--size"},
+    "run": {"--dry-run": "--json"},
 }
 """For each command, options and the others that would be ignored beside them."""
 
 ONLY_WITH: Mapping[str, Mapping[str, str]] = {
     "compare": {"--overwrite": "--html --report"},
-    "crosscheck": {"--modules": "--gradients", "--overwrite": "--html --request"},
+    "crosscheck": {
+        "--dry-run": "--on",
+        "--modules": "--gradients",
+        "--overwrite": "--html --request",
+    },
     "matmul": {"--overwrite": "--out --report", "--device-ids": "--mesh"},
     "plan": {"--overwrite": "--html"},
     "preflight": {
@@ -54,8 +54,8 @@ ONLY_WITH: Mapping[str, Mapping[str, str]] = {
         "--row-major": "--stablehlo",
         "--overwrite": "--hlo --html",
     },
-    "run": {"--overwrite": "--html"},
-    "slurm logs": {"--run": "--process"},
+    "run": {"--overwrite": "--html", "--json": "--detach"},
+    "jobs logs": {"--run": "--process"},
     "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
 }
 """For each command, options and those without one of which they would be ignored."""
@@ -107,45 +107,56 @@ def examples(*commands: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
 
 
-OLD_NAMES = frozenset(
-    [
-        "--accelerator-type",
-        "--cpu-devices",
-        "--folder",
-        "--num-slices",
-        "--output",
-        "--slice-count",
-        "--worker",
-    ]
-)
-"""Names of version 0.1 before its release: they work, help does not show them, and 0.2 drops them.
+NEW_COMMANDS: Mapping[str, str] = {
+    "jobs submit": "pyreactant run --detach [--on PLACE] -- PROGRAM",
+    "slurm submit": "pyreactant run --on slurm -- PROGRAM, or pyreactant crosscheck --on slurm",
+    "slurm status": "pyreactant jobs status",
+    "slurm logs": "pyreactant jobs logs",
+    "slurm cancel": "pyreactant jobs cancel",
+    "slurm": "pyreactant run --on slurm -- PROGRAM, crosscheck --on slurm, and jobs",
+    "tpu run": "pyreactant run --on tpu -- PROGRAM, or pyreactant crosscheck --on tpu",
+    "tpu logs": "pyreactant jobs logs",
+}
+"""What the commands of version 0.1 are called now."""
 
-An option declares them beside its own name.
-"""
+NEW_OPTIONS: Mapping[str, str] = {
+    "--accelerator-type": "--topology",
+    "--cpu-devices": "--devices-per-process",
+    "--folder": "--out",
+    "--max-requeues": "--max-restarts",
+    "--num-slices": "--slices",
+    "--output": "--out",
+    "--programs": "an argument, such as: pyreactant crosscheck --on slurm matmul fft",
+    "--retries": "--max-restarts",
+    "--set": "an option of its own for each setting, such as --account proj01",
+    "--slice-count": "--slices",
+    "--worker": "--process",
+}
+"""What the options of version 0.1 are called now."""
 
 LONG = 12
 """Options from which on a help has panels."""
 
 PANELS = {
-    "Data": "--size --m --k --n --x --y --shape --dtype --seed --precision --programs",
+    "Data": "--size --m --k --n --x --y --shape --dtype --seed --precision",
     "Layout": "--mesh --device-ids --spec --y-spec --out-spec",
     "Devices": "--topology --slices --backend --backends --platform --processes "
     "--devices-per-process --devices",
-    "Slurm": "--account --partition --constraint --nodes --tasks-per-node --cpus-per-task --time "
-    "--max-requeues --sbatch",
-    "Cloud TPU": "--project --zone --name --runtime-version --internal-ips --provisioning "
-    "--valid-for --lifetime --network --subnetwork --retries --keep --transport",
-    "VMs": "--reach --user --ssh-flag --python --copy --ray --process",
-    "Time limits": "--timeout --start-timeout --stall-timeout --end-stalled --heartbeat-timeout "
-    "--grace --wait --reach-timeout",
-    "Output": "--out --overwrite --report --html --hlo --json --all-output --quiet --tensorboard "
-    "--request --follow --dry-run",
+    "Program": "",
+    "Slurm": "",
+    "Cloud TPU": "",
+    "VMs": "--ray --process",
+    "Ray": "",
+    "Time limits": "--timeout",
+    "Output": "--out --overwrite --report --html --hlo --json --request --follow --dry-run",
 }
-"""Options of each panel: one name means one thing, so it has one place in every help."""
+"""Options of each panel: one name means one thing, so it has one place in every help.
+
+Those that are declared (`runs.spec.option`) have their panel there.
+"""
 
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
 _OTHERS = "Options"
-_LIMITS = frozenset(name for name in _PANEL_OF if name.endswith(("-timeout", "-grace")))
 
 # The name in messages of each argument that some options do not go with.
 _ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID"}
@@ -188,7 +199,22 @@ def fit(ctx: Any) -> None:
 
 
 class Group(typer.core.TyperGroup):
-    """A group of commands, whose help fits narrow terminals."""
+    """A group of commands, whose help fits narrow terminals, and which knows the old commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the words name.
+
+        Raises:
+            InvalidArgumentError: It is a command of version 0.1; the message has the new one.
+        """
+        above = ctx.command_path.removeprefix(ctx.find_root().command_path).split()
+        for name in (" ".join([*above, *args[:2]]), " ".join([*above, *args[:1]])):
+            if name in NEW_COMMANDS:
+                raise InvalidArgumentError(
+                    f"pyreactant {name} is a command of version 0.1; it is now: "
+                    f"{NEW_COMMANDS[name]}"
+                )
+        return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: Any) -> str:
         """The help."""
@@ -201,29 +227,31 @@ class Group(typer.core.TyperGroup):
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose long help has panels and whose options take their old names."""
+    """A command whose long help has panels, and that knows what its options were called."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.old_names: dict[str, Any] = {}
-        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
+        own = settings.get("params") or []
+        options = [one for one in own if isinstance(one, typer.core.TyperOption)]
         for option in options:
-            self.old_names |= dict.fromkeys(OLD_NAMES.intersection(option.opts), option)
-            option.opts = [name for name in option.opts if name not in OLD_NAMES]
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
 
     def make_parser(self, ctx: Any) -> Any:
-        """The parser of the command line, with the old names."""
+        """The parser of the command line, which says what an old option is called now."""
         parser: Any = super().make_parser(ctx)
-        for name, option in self.old_names.items():
-            parser.add_option(
-                obj=option, opts=[name], dest=option.name, action="store", nargs=option.nargs
-            )
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> Any:
-            found = parse(args)
+            try:
+                found = parse(args)
+            except Exception as error:
+                name = getattr(error, "option_name", "")
+                if name not in NEW_OPTIONS:
+                    raise
+                raise InvalidArgumentError(
+                    f"{name} is an option of version 0.1; it is now {NEW_OPTIONS[name]}"
+                ) from None
             self.check_empty(ctx, found[0])
             return found
 
@@ -255,7 +283,8 @@ class Command(typer.core.TyperCommand):
         """Run the command, if its options are fine."""
         self.check(ctx)
         with named(self.options(ctx)), contextlib.ExitStack() as stack:
-            if any(isinstance(value, Path) and is_stdout(value) for value in ctx.params.values()):
+            given = self.given(ctx).values()
+            if any(isinstance(value, Path) and is_stdout(value) for value in given):
                 stack.enter_context(reserved_stdout())
             return super().invoke(ctx)
 
@@ -329,7 +358,7 @@ def check_number(name: str, value: Any) -> None:
     most = MOST_WHOLE if isinstance(value, int) else MOST
     if not abs(value) <= most:
         raise InvalidArgumentError(f"{name} must be a number up to {most:g}, got {value}")
-    if name in _LIMITS and value <= 0:
+    if name.endswith(("-timeout", "-grace")) and value <= 0:
         raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
     if name == "--workers" and value < 1:
         raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")

@@ -2,17 +2,20 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..arrays.runtimes.known import BACKENDS
 from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
 from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
 from .command import Html, MeshText, Overwrite, ReportFile, examples
+from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 
 if TYPE_CHECKING:
     from ..check.report.report import Report
@@ -20,16 +23,68 @@ if TYPE_CHECKING:
 CROSSCHECK_EXAMPLES = examples(
     "pyreactant crosscheck matmul softmax --platform cpu",
     "pyreactant crosscheck --all --backends jax,reactant --out check",
+    "pyreactant crosscheck --on slurm --nodes 4 --account proj01 --size 16384",
+    "pyreactant crosscheck --on tpu --topology v6e-16 --dry-run",
 )
 COMPARE_EXAMPLES = examples("pyreactant compare check/jax check/reactant --html report.html")
 
 REPORT = "report.json"
 """The report of a cross-check, in its folder."""
 
+_ELSEWHERE = {
+    "slurm": "PROGRAM --all --backends --platform --size --mesh --spec --dtype --out",
+    "tpu": "--backends --platform --devices-per-process --size --timeout --out",
+}
+"""The options of a cross-check that each place has; the rest are of a check on this machine."""
+
+
+class CrosscheckCommand(DeclaredCommand):
+    """The command with the options of a Slurm job and of TPU slices."""
+
+    def places(self) -> Mapping[str, Options]:
+        """The options of each place, besides those of every cross-check."""
+        from ..runs.places.slurm import ASKED
+        from ..runs.spec import options_of
+        from ..runs.targets import type_of
+
+        slurm, slices = (options_of(type_of(kind)) for kind in _ELSEWHERE)
+        slices = {
+            name: pair for name, pair in slices.items() if name not in ("--backend", "--store")
+        }
+        return {
+            HERE: {},
+            "slurm": chosen(slurm, [*ASKED, "options", "max_restarts"]),
+            "tpu": slices,
+        }
+
+    def place(self, ctx: Any) -> str:
+        """The target, or this machine."""
+        return ctx.params.get("on") or HERE
+
+    def check(self, ctx: Any) -> None:
+        """As the others; refuse what a cross-check at a place does not have."""
+        place = self.place(ctx)
+        if place != HERE and place not in _ELSEWHERE:
+            raise InvalidArgumentError(
+                f"--on must be {' or '.join(_ELSEWHERE)} for a cross-check, got {place!r}; leave "
+                "it out for one on this machine"
+            )
+        super().check(ctx)
+        own = {*_ELSEWHERE.get(place, "").split(), *self.places()[place], "--on", "--dry-run"}
+        for name in self.given(ctx):
+            if place != HERE and name not in own:
+                raise InvalidArgumentError(
+                    f"{name} is an option of a cross-check on this machine, and not of --on "
+                    f"{place}; leave it out"
+                )
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
+@takes_settings
 def crosscheck(
+    settings: dict[str, Any],
     programs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -109,12 +164,39 @@ def crosscheck(
         ),
     ] = None,
     overwrite: Overwrite = False,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Where to check: slurm or tpu.", show_default="this machine"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what --on would start; start nothing.")
+    ] = False,
 ) -> None:
     """Check programs on each runtime, and compare runtimes.
 
     The runtimes run one after the other, each in its own processes. Without PROGRAM, the matrix
     product runs.
+
+    With --on slurm the check is a job of slurm/main.sbatch, which this submits. With --on tpu it is
+    the matrix product on new slices, which are deleted before the results are compared.
     """
+    if on == "slurm":
+        checked = {
+            "backends": None if backends == "auto" else backends,
+            "programs": "--all" if every else " ".join(programs or ()),
+            "platform": platform,
+            "size": size,
+            "mesh": mesh,
+            "spec": spec,
+            "dtype": dtype,
+            "output": out,
+        }
+        _on_slurm(settings, checked, dry_run=dry_run)
+        return
+    if on == "tpu":
+        settings["backend"] = ",".join(BACKENDS) if backends == "auto" else backends
+        _on_tpu(settings, 4096 if size is None else size, out, dry_run=dry_run)
+        return
     if list_them:
         _list(as_json)
         return
@@ -182,6 +264,61 @@ def crosscheck(
     page = html or folder / "report.html"
     required = html is not None
     _show(report, page, required=required, as_json=as_json, folder=folder, overwrite=overwrite)
+
+
+def _on_slurm(place: dict[str, Any], checked: Mapping[str, object], *, dry_run: bool) -> None:
+    """Submit a cross-check to Slurm."""
+    from ..check import places
+    from ..runs.keeper import submitted_to_slurm
+
+    restarts = place.pop("max_restarts", None)
+    settings = {name: value for name, value in checked.items() if value}
+    if checked["size"] is not None:
+        settings["size"] = checked["size"]
+    if restarts is not None:
+        settings["max_requeues"] = restarts
+    command = places.slurm_command(place, settings)
+    if dry_run:
+        print(command)
+        return
+    job = submitted_to_slurm("cross-check", lambda: places.on_slurm(command))
+    print(f"submitted job {job}; follow it with: pyreactant jobs logs {job} --follow")
+
+
+def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run: bool) -> None:
+    """Cross-check the sharded matmul on new slices of Cloud TPU."""
+    from ..check.places import on_slices
+    from ..runs.keeper import recorded
+    from ..runs.places.tpu import TPU, job_of
+    from ..runs.queued.job import check_size, plan_text
+    from .tpu_options import connect, request_of, telling
+
+    target = TPU(**settings)
+    request = request_of(settings)
+    folder = out or Path(f"pyreactant-{request.name}")
+    job = job_of(target, request.name, out=folder, size=size)
+    check_size(job)
+    if dry_run:
+        print(plan_text(job))
+        return
+    client = connect(target.transport)
+
+    def work() -> int:
+        with telling(f"running on {request.name}") as told:
+            report = on_slices(job, client, told)
+        print(report.to_text(), end="")
+        return report.exit_code
+
+    code = recorded(
+        work,
+        origin="crosscheck",
+        what="matmul",
+        target="tpu",
+        settings=target.settings(),
+        run=folder,
+        more={"name": request.name},
+    )
+    raise typer.Exit(code)
 
 
 def _tell_interrupted(folder: Path, html: Path | None, overwrite: bool) -> None:

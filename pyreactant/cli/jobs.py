@@ -1,127 +1,54 @@
-"""`pyreactant jobs`: start jobs, and look at them from any shell."""
+"""`pyreactant jobs`: look at runs that are jobs, from any shell, and end them."""
 
 import json
+import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..arrays.text import hanging, width_of
-from ..base.errors import ExitCode, InvalidArgumentError, RemoteError, argument, named
+from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
 from .command import App, examples
 
 if TYPE_CHECKING:
-    from ..runs.jobs.job import Job
-    from ..runs.jobs.record import Record, Status
+    from ..runs.job import Job
+    from ..runs.places.slurm.controller import JobId
+    from ..runs.record import Record, Status
 
 app = App(
     no_args_is_help=True,
     help="Jobs on this machine, Slurm, TPU slices and Ray.",
     epilog=examples(
-        "pyreactant jobs submit --on slurm --nodes 2 -- train.py --steps 9",
         "pyreactant jobs list",
+        "pyreactant jobs logs 3f9a --follow",
+        "pyreactant jobs cancel 4711_2",
     ),
 )
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a job, or the end of one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@app.command(
-    context_settings={"allow_interspersed_args": False},
-    epilog=examples(
-        "pyreactant jobs submit --processes 2 -- train.py --steps 9",
-        "pyreactant jobs submit --on slurm --nodes 2 --set account=proj01 -- train.py",
-        "pyreactant jobs submit --on tpu --set accelerator_type=v6e-16 --dry-run -- train.py",
+IdOrNumber = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Id of a job, or the end of one; or Slurm's number, or NUMBER_INDEX for one task of "
+        "an array.",
     ),
-)
-def submit(
-    program: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="-- SCRIPT [ARGUMENTS]",
-            help="Script and its arguments, -m MODULE, or a function as FILE.py:NAME.",
-        ),
-    ],
-    on: Annotated[str, typer.Option(help="Target: local, slurm, tpu or ray.")] = "local",
-    processes: Annotated[
-        int | None, typer.Option("--processes", "-n", help="Processes, on local.")
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes, on slurm.")] = None,
-    platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
-    devices_per_process: Annotated[
-        int | None, typer.Option(help="CPU devices, or GPUs, of each process.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the target, such as account=proj01; repeatable."),
-    ] = None,
-    copy: Annotated[
-        list[Path] | None, typer.Option(help="A further file or folder to copy; repeatable.")
-    ] = None,
-    requirements: Annotated[
-        Path | None, typer.Option(help="A file for pip install -r, installed where the job runs.")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="A variable that the job gets from here; repeatable.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be asked for; start nothing.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Start a program or a function as a job.
-
-    It returns at once. A function is called without arguments.
-    """
-    from ..runs.jobs import submit as _submit
-    from ..runs.jobs import targets
-
-    given = {
-        "processes": processes,
-        "nodes": nodes,
-        "platform": platform,
-        "devices_per_process": devices_per_process,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    is_function = ".py:" in program[0] and not Path(program[0]).exists()
-    if is_function and len(program) > 1:
-        raise InvalidArgumentError(
-            f"a function is called without arguments here, got {' '.join(program[1:])}; pass them "
-            "with pr.submit in Python"
-        )
-    what: Any = program[0] if is_function else program
-    others = [name for name in targets.settings_of(on) if name not in given]
-    with named({name: f"--set {name}=VALUE" for name in others}):
-        parsed = targets.parse(on, set_ or [])
-        for name in settings.keys() & parsed.keys():
-            raise InvalidArgumentError(f"give {argument(name)} or --set {name}=VALUE, not both")
-        target = targets.make(on, settings | parsed)
-        if dry_run:
-            plan = _submit.plan(
-                what, on=target, copies=copy or (), requirements=requirements, env=env or ()
-            )
-            print(plan)
-            return
-        job = _submit.submit(
-            what, on=target, copies=copy or (), requirements=requirements, env=env or ()
-        )
-    if as_json:
-        print(json.dumps({"id": job.id, "folder": str(job.folder)}))
-    else:
-        print(f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list", epilog=examples("pyreactant jobs list", "pyreactant jobs list --json"))
 def list_jobs(as_json: AsJson = False) -> None:
     """List all jobs, the latest last.
 
-    They include those of `run`, `slurm submit` and `tpu run`. Ends with 8 if slices of a job may
-    cost money although it has ended, or although their deletion is refused.
+    They include runs in the foreground and cross-checks at a place. Ends with 8 if slices of a job
+    may cost money although it has ended, or although their deletion is refused.
     """
-    from ..runs.jobs import store
+    from ..runs import store
 
     found = list(store.rows())
     records = [record for _, record, _ in found if record is not None]
@@ -131,11 +58,11 @@ def list_jobs(as_json: AsJson = False) -> None:
         _print_rows(found)
     else:
         print("there are no jobs")
-    _end_if_left(*records)
+    end_if_left(*records)
 
 
 def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
-    from ..runs.jobs.left import left
+    from ..runs.left import left
 
     width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
     for name, record, status in found:
@@ -146,28 +73,42 @@ def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
 
 
-@app.command(epilog=examples("pyreactant jobs status 3f9a --json"))
-def status(job: Id, as_json: AsJson = False) -> None:
+@app.command(epilog=examples("pyreactant jobs status 3f9a --json", "pyreactant jobs status 4711"))
+def status(job: IdOrNumber, as_json: AsJson = False) -> None:
     """Print how a job stands.
 
     Ends with 8 if slices of it may cost money although it has ended, or although their deletion is
     refused.
     """
-    from ..runs.jobs import store
+    from ..runs import store
 
+    if (number := _in_slurm(job)) is not None:
+        _print_in_slurm(number, as_json)
+        return
     record = store.find(job)
     found = store.status_of(record)
     if as_json:
         print(json.dumps(store.as_json(record.id, record, found), indent=2))
     else:
         _print_status(record, found)
-    _end_if_left(record)
+    end_if_left(record)
 
 
-@app.command(epilog=examples("pyreactant jobs logs 3f9a --process 1 -f"))
+@app.command(
+    epilog=examples(
+        "pyreactant jobs logs 3f9a --process 1 -f",
+        "pyreactant jobs logs 4711 --process 3 --run jax",
+    )
+)
 def logs(
-    job: Id,
-    process: Annotated[int, typer.Option(help="Index of the process.")] = 0,
+    job: IdOrNumber,
+    process: Annotated[
+        int | None,
+        typer.Option(help="Index of the process.", show_default="0; of a number, its output"),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="With a number: run of the process, such as jax.")
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
     ] = False,
@@ -176,18 +117,25 @@ def logs(
     ] = False,
 ) -> None:
     """Print the output of one process, or its metrics."""
-    from ..runs.jobs.job import Job
+    from ..runs.job import Job
 
+    if not metrics and (number := _in_slurm(job)) is not None:
+        from ..runs.places.slurm.batch import logs_command
+
+        command = logs_command(number, run, process, follow)
+        os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - without a shell
+    if run is not None:
+        raise InvalidArgumentError(f"--run is for a number of Slurm, and {job} is a job's id")
     found = Job.find(job)
     if metrics:
         _print_metrics(found, follow)
         return
     printed = False
-    for text in found.logs(process, follow=follow):
+    for text in found.logs(process or 0, follow=follow):
         _write(text)
         printed = printed or bool(text)
     if not printed:
-        print(f"pyreactant: process {process} has printed nothing", file=sys.stderr)
+        print(f"pyreactant: process {process or 0} has printed nothing", file=sys.stderr)
 
 
 @app.command(epilog=examples("pyreactant jobs result 3f9a --json"))
@@ -200,7 +148,7 @@ def result(
 
     Ends with the run's exit code.
     """
-    from ..runs.jobs.job import Job
+    from ..runs.job import Job
     from .console import working
 
     found = Job.find(job)
@@ -208,13 +156,13 @@ def result(
         with working(f"waiting for job {found.id}"):
             value = found.result(timeout)
     except RemoteError as error:
-        _fail(error, as_json, found.record)
+        fail(error, as_json, found.record)
     if as_json:
         print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(found)}))
     elif value is not None:
         sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
-    _end_if_left(found.record, say=True)
+    end_if_left(found.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs attach 3f9a"))
@@ -225,24 +173,24 @@ def attach(job: Id) -> None:
 
     Ctrl-C leaves the job running.
     """
-    from ..runs.jobs.job import Job
-    from ..runs.jobs.remote import show
+    from ..runs.job import Job
+    from ..runs.remote import show
 
     found = Job.find(job)
     try:
         show(found)
         found.check()
     except RemoteError as error:
-        _fail(error, False, found.record)
+        fail(error, False, found.record)
     except KeyboardInterrupt:
         print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    _end_if_left(found.record, say=True)
+    end_if_left(found.record, say=True)
 
 
-@app.command(epilog=examples("pyreactant jobs cancel 3f9a"))
+@app.command(epilog=examples("pyreactant jobs cancel 3f9a", "pyreactant jobs cancel 4711_2"))
 def cancel(
-    job: Id,
+    job: IdOrNumber,
     timeout: Annotated[
         float | None,
         typer.Option(help="Seconds to wait at most.", show_default="960 on tpu"),
@@ -253,10 +201,16 @@ def cancel(
 
     Ends with 8 if slices of it may still cost money.
     """
-    from ..runs.jobs import store
-    from ..runs.jobs.job import Job
+    from ..runs import store
+    from ..runs.job import Job
     from .console import working
 
+    if (number := _in_slurm(job)) is not None:
+        from ..runs.places.slurm.controller import cancel as cancel_number
+
+        said = cancel_number(number)
+        print(json.dumps({"job": str(number), "text": said}) if as_json else said)
+        return
     found = Job.find(job)
     with working(f"ending job {found.id}"):
         ended = found.cancel(timeout)
@@ -282,7 +236,7 @@ def clean(
     The record of a job whose slices may still cost money stays, and the exit code is 8. A damaged
     job is removed if its id is given.
     """
-    from ..runs.jobs import store
+    from ..runs import store
 
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
@@ -300,17 +254,60 @@ def clean(
             print("no job to remove")
     if not jobs:
         records = [record for _, record, _ in store.rows() if record is not None]
-        _end_if_left(*records, say=True)
+        end_if_left(*records, say=True)
 
 
-def _end_if_left(*records: "Record", say: bool = False) -> None:
+def _in_slurm(name: str) -> "JobId | None":
+    """The number of a job in Slurm, unless a run of `pyreactant run` has this id or number.
+
+    Raises:
+        InvalidArgumentError: It is a number with more than one task; the message has the reason.
+    """
+    from ..runs import store
+    from ..runs.places.slurm.controller import job_fields, job_id
+
+    if not re.match(r"[0-9]+([_+.].*)?$", name):
+        return None
+    try:
+        record = store.find(name)
+    except FileError as error:
+        if shutil.which("scontrol") is None:
+            return None  # the error of the id says more
+        number = job_id(name)
+        try:
+            job_fields(number)
+        except RequirementError as why:
+            raise RequirementError(f"{error}; {why}") from None
+        return number
+    except InvalidArgumentError:
+        return job_id(name)
+    is_number = str(record.handle().get("slurm")) == name
+    return job_id(name) if is_number and record.origin != "submit" else None
+
+
+def _print_in_slurm(number: "JobId", as_json: bool) -> None:
+    """Print the state of a job in Slurm, and how its runs ended."""
+    from ..runs.places.slurm import batch
+
+    job = batch.status(number)
+    if as_json:
+        print(json.dumps(job, indent=2))
+        return
+    where = f" on {job['nodes']}" if job["nodes"] not in (None, "", "(null)") else ""
+    print(f"job {number}: {job['state']}{where}, restarted {job['restarts']} times")
+    for name, run in job["runs"].items():
+        print(f"  {name}: {run['cause']} (exit code {run['exit_code']}): {run['summary']}")
+    print(f"  folder: {job['folder'] or 'known when the job starts'}")
+
+
+def end_if_left(*records: "Record", say: bool = False) -> None:
     """End with 8 if slices of jobs may cost money that nothing uses and nobody wants to keep.
 
     Args:
         records: The jobs.
         say: Whether to print what is left, on standard error.
     """
-    from ..runs.jobs.left import left
+    from ..runs.left import left
 
     found = [slices for record in records for slices in left(record)]
     if say:
@@ -320,9 +317,9 @@ def _end_if_left(*records: "Record", say: bool = False) -> None:
         raise typer.Exit(ExitCode.CLOUD)
 
 
-def _fail(error: RemoteError, as_json: bool, record: "Record") -> None:
+def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
     """Print why a job failed and what it left, and end with its exit code."""
-    from ..runs.jobs.left import left
+    from ..runs.left import left
 
     if as_json:
         print(

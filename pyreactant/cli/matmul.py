@@ -57,7 +57,6 @@ def matmul(
         int | None,
         typer.Option(
             "--devices-per-process",
-            "--cpu-devices",
             help="Number of CPU devices of this process.",
         ),
     ] = None,

@@ -39,7 +39,7 @@ def topology(
     name: Annotated[
         str | None, typer.Argument(help="Slice, as v6e-16 or v5p-32, or by its shape as v6e:4x4.")
     ] = None,
-    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", help="Number of slices.")] = 1,
     every: Annotated[
         bool, typer.Option("--all", help="Print a table of all slices up to 256 chips.")
     ] = False,
@@ -197,7 +197,7 @@ def plan(
     topology: Annotated[
         str | None, typer.Option(help="Slice to compile for, as v6e-16 or v6e:4x4.")
     ] = None,
-    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", help="Number of slices.")] = 1,
     platform: Annotated[
         str | None, typer.Option(help="Measure on devices of this machine, cpu or gpu, instead.")
     ] = None,

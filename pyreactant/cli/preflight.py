@@ -36,7 +36,7 @@ def preflight(
             show_default="matmul",
         ),
     ] = None,
-    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", help="Number of slices.")] = 1,
     size: Annotated[
         int | None,
         typer.Option(

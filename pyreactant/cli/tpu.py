@@ -1,32 +1,36 @@
-"""`pyreactant tpu`: queued resources of Cloud TPU until their deletion; programs on their VMs."""
+"""`pyreactant tpu`: queued resources of Cloud TPU until their deletion."""
 
 import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..base.errors import ExitCode, code_of_signal
 from .command import App
+from .declared import takes_settings
 from .tpu_options import (
+    LOCATION,
+    NEW,
     PATIENCE,
+    RESOURCE,
+    SLICES,
+    SSH,
     AsJson,
-    Location,
-    NewSlices,
-    ResourceName,
-    Runs,
-    Slices,
-    SshAccess,
     Timeout,
     Transport,
     Wait,
     connect,
     examples,
-    flat,
+    parent_of,
+    path_of,
+    request_of,
+    ssh_of,
     tell,
     telling,
+    with_settings,
 )
 
 if TYPE_CHECKING:
@@ -34,23 +38,21 @@ if TYPE_CHECKING:
 
 app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
-ProcessIndex = Annotated[
-    int, typer.Option("--process", "--worker", help="Process index of the VM, from 0.")
-]
+ProcessIndex = Annotated[int, typer.Option("--process", help="Process index of the VM, from 0.")]
 
 PLACE = "--project my-project --zone asia-northeast1-b"
 
 
 @app.command(
+    cls=with_settings(*NEW, *SSH),
     epilog=examples(
         f"create {PLACE} \\\n      --name mine --topology v6e-16 --lifetime 2",
         f"create {PLACE} \\\n      --name mine --topology v6e-16 --ray",
-    )
+    ),
 )
-@flat
+@takes_settings
 def create(
-    slices: NewSlices,
-    access: SshAccess,
+    settings: dict[str, Any],
     wait_for: Wait = 3600.0,
     ray: Annotated[
         bool, typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address.")
@@ -71,8 +73,8 @@ def create(
     from ..runs.queued.request import cost_of_forgetting
     from ..runs.queued.run import start_cluster
 
-    request = slices.new_request(wait_for)
-    ssh, printed = access.options(), ""
+    request = request_of(settings, wait=wait_for)
+    ssh, printed = ssh_of(settings), ""
     if ray:
         ssh.check()
     client = connect(transport)
@@ -107,10 +109,10 @@ def create(
         print(printed)
 
 
-@app.command("wait", epilog=examples(f"wait --name mine {PLACE}"))
-@flat
+@app.command("wait", cls=with_settings(*RESOURCE), epilog=examples(f"wait --name mine {PLACE}"))
+@takes_settings
 def wait_until_active(
-    resource: ResourceName, timeout: Timeout = 3600.0, transport: Transport = "rest"
+    settings: dict[str, Any], timeout: Timeout = 3600.0, transport: Transport = "rest"
 ) -> None:
     """Wait until a queued resource is ACTIVE.
 
@@ -119,14 +121,16 @@ def wait_until_active(
     from ..runs.queued.lifecycle import wait_for
     from .console import working
 
-    path = resource.path()
+    path = path_of(settings)
     with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
         wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, tell)
 
 
-@app.command(epilog=examples(f"status --name mine {PLACE} --json"))
-@flat
-def status(resource: ResourceName, as_json: AsJson = False, transport: Transport = "rest") -> None:
+@app.command(cls=with_settings(*RESOURCE), epilog=examples(f"status --name mine {PLACE} --json"))
+@takes_settings
+def status(
+    settings: dict[str, Any], as_json: AsJson = False, transport: Transport = "rest"
+) -> None:
     """Print the state of a queued resource.
 
     Ends with 8 if nothing uses it any more, or if its deletion is refused.
@@ -135,7 +139,7 @@ def status(resource: ResourceName, as_json: AsJson = False, transport: Transport
     from ..runs.queued.leftover import leftovers
     from ..runs.queued.request import CloudError
 
-    path = resource.path()
+    path = path_of(settings)
     left = list(leftovers(Journal(), path=path))
     for slices in left:  # this needs no answer of the service
         tell(str(slices))
@@ -147,22 +151,24 @@ def status(resource: ResourceName, as_json: AsJson = False, transport: Transport
         raise typer.Exit(ExitCode.CLOUD)
 
 
-@app.command("list", epilog=examples(f"list {PLACE}"))
-@flat
+@app.command("list", cls=with_settings(*LOCATION), epilog=examples(f"list {PLACE}"))
+@takes_settings
 def list_resources(
-    location: Location, as_json: AsJson = False, transport: Transport = "rest"
+    settings: dict[str, Any], as_json: AsJson = False, transport: Transport = "rest"
 ) -> None:
     """List the queued resources of a project and zone.
 
     * marks those that pyreactant created.
     """
-    parent = location.parent()
+    parent = parent_of(settings)
     _print(connect(transport).resources(parent), as_json)
 
 
-@app.command(epilog=examples(f"delete --name mine {PLACE}"))
-@flat
-def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transport = "rest") -> None:
+@app.command(cls=with_settings(*RESOURCE), epilog=examples(f"delete --name mine {PLACE}"))
+@takes_settings
+def delete(
+    settings: dict[str, Any], timeout: Timeout = 900.0, transport: Transport = "rest"
+) -> None:
     """Delete a queued resource and wait until it is gone.
 
     Only resources that pyreactant created are deleted.
@@ -171,16 +177,16 @@ def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transpor
     from ..runs.queued.journal import Journal
     from .console import working
 
-    path = resource.path()
+    path = path_of(settings)
     with working(f"deleting {path.rpartition('/')[2]}"):
         client = connect(transport, patience=min(timeout, PATIENCE))
         delete_ours(client, Journal(), path, tell=tell, timeout=timeout)
 
 
-@app.command(epilog=examples("gc", f"gc {PLACE} --dry-run"))
-@flat
+@app.command(cls=with_settings(*LOCATION), epilog=examples("gc", f"gc {PLACE} --dry-run"))
+@takes_settings
 def gc(
-    location: Location,
+    settings: dict[str, Any],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted; delete nothing.")
     ] = False,
@@ -209,8 +215,7 @@ def gc(
     from ..runs.queued.gc import collect
     from ..runs.queued.journal import Journal
 
-    settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
-    parents = [location.parent()] if location.project or location.zone or settled else []
+    parents = [parent_of(settings)] if settings else []
     found = collect(
         connect(transport, patience=min(timeout, PATIENCE)),
         Journal(),
@@ -253,76 +258,12 @@ def _print(found: "Sequence[Resource]", as_json: bool) -> None:
 
 @app.command(
     context_settings={"allow_interspersed_args": False},
-    epilog=examples(
-        f"run {PLACE} \\\n      --name mine --topology v6e-16 --backends jax",
-        "run --provisioning spot --retries 3 --copy mypackage -- train.py --steps 9",
-    ),
-)
-@flat
-def run(
-    slices: NewSlices,
-    runs: Runs,
-    access: SshAccess,
-    program: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[-- SCRIPT [ARGUMENTS]]", help="Program; without one, the sharded matmul."
-        ),
-    ] = None,
-    transport: Transport = "rest",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; do nothing.")] = False,
-) -> None:
-    """Run a program on new slices, and delete the slices.
-
-    Creates the slices, runs each runtime on all of their VMs and fetches the results. The slices
-    are deleted on success, failure, Ctrl-C, SIGTERM and SIGHUP. After SIGKILL, `pyreactant tpu gc`
-    deletes them; otherwise they delete themselves when their lifetime is over.
-    """
-    from ..runs.queued.job import plan_text
-    from ..runs.queued.journal import Journal
-    from ..runs.queued.run import run_job
-
-    job = runs.job(slices.new_request(runs.wait_for), access.options(), program or ())
-    if dry_run:
-        print(plan_text(job))
-        return
-    from ..runs.jobs.keeper import recorded
-
-    check = None
-    if not program:
-        from ..check.on_slices import SlicesCheck
-
-        check = SlicesCheck()
-    client = connect(transport)
-
-    def work() -> int:
-        with telling(f"running on {job.request.name}") as told:
-            report = run_job(job, client, Journal(), check=check, tell=told, show=print)
-        print(report.to_text(), end="")
-        return report.exit_code
-
-    request = job.request
-    settings = {name: getattr(request, name) for name in ("accelerator_type", "project", "zone")}
-    code = recorded(
-        work,
-        origin="tpu run",
-        what=" ".join(program or ["matmul"])[:80],
-        target="tpu",
-        settings=settings | {"slice_count": request.slice_count, "transport": transport},
-        run=job.out,
-        more={"name": request.name},
-    )
-    raise typer.Exit(code)
-
-
-@app.command(
-    context_settings={"allow_interspersed_args": False},
+    cls=with_settings(*SLICES, *SSH),
     epilog=examples(f"ssh {PLACE} \\\n      --name mine --topology v6e-16 --process 3 -- uptime"),
 )
-@flat
+@takes_settings
 def ssh(
-    slices: Slices,
-    access: SshAccess,
+    settings: dict[str, Any],
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND]", help="Command; without one, a shell."),
@@ -331,43 +272,16 @@ def ssh(
     transport: Transport = "rest",
 ) -> None:
     """Open a shell or run a command on one VM of ACTIVE slices."""
-    _exec_ssh(slices, access, process, command or (), transport=transport)
-
-
-@app.command(epilog=examples(f"logs {PLACE} \\\n      --name mine --topology v6e-16 --follow"))
-@flat
-def logs(
-    slices: Slices,
-    access: SshAccess,
-    process: ProcessIndex = 0,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue to print new output.")
-    ] = False,
-    transport: Transport = "rest",
-) -> None:
-    """Print the output so far of the program on one VM.
-
-    After a run, all logs are in its folder on this machine.
-    """
-    tail = "exec tail -n +1 ${1:+-F} pyreactant-*/runs/*/process-*.log"
-    command = ["bash", "-c", tail, "_", *(["follow"] if follow else [])]
-    _exec_ssh(slices, access, process, command, transport=transport)
-
-
-def _exec_ssh(
-    slices: Slices, access: SshAccess, process: int, command: Sequence[str], *, transport: str
-) -> None:
-    """Replace this process by an ssh to one VM."""
     from ..runs.queued.reach import command_on
 
-    request, ssh = slices.request(), access.options()
-    ssh.check()
+    request, access = request_of(settings), ssh_of(settings)
+    access.check()
     argv = command_on(
         connect(transport),
         request,
-        ssh,
+        access,
         process,
-        command=command,
+        command=command or (),
         terminal=sys.stdin.isatty(),
     )
     os.execvp(argv[0], argv)  # noqa: S606 - an argument list, without a shell

@@ -66,12 +66,12 @@ def driver(machine: Machine) -> CheckResult:
             return CheckResult("pass", "no NVIDIA driver")
         text = f"{kernel} with {count} GPUs, but nvidia-smi is not on PATH"
         return CheckResult("warn", text, 'export PATH="$PATH:/usr/bin:/usr/lib/wsl/lib"')
-    ran = machine.run([smi, *_QUERY])
-    if ran.code is None:
+    result = machine.run([smi, *_QUERY])
+    if result.code is None:
         return CheckResult("fail", "nvidia-smi did not answer within 10 s", "sudo reboot")
-    if ran.code != 0:
-        return _smi_failure((ran.out + ran.err).strip(), kernel)
-    gpus = _gpus(ran.out)
+    if result.code != 0:
+        return _smi_failure((result.out + result.err).strip(), kernel)
+    gpus = _gpus(result.out)
     if not gpus:
         return CheckResult("warn", "nvidia-smi lists no GPU", "nvidia-smi -L")
     names = sorted({gpu.name for gpu in gpus})

@@ -203,11 +203,15 @@ def julia(machine: Machine) -> CheckResult:
         if machine.version("juliacall") is None:
             return CheckResult("unknown", "not checked: juliacall is not installed")
         return CheckResult("absent", "none is set up, and none is on PATH", SETUP)
-    ran = machine.run([path, "--startup-file=no", "--version"], 20)
-    match = _VERSION.search(ran.out)
+    result = machine.run([path, "--startup-file=no", "--version"], 20)
+    match = _VERSION.search(result.out)
     if match is None:
-        how = "did not answer within 20 s" if ran.code is None else f"ended with code {ran.code}"
-        last = (ran.err or ran.out).strip().splitlines()[-1:]
+        how = (
+            "did not answer within 20 s"
+            if result.code is None
+            else f"ended with code {result.code}"
+        )
+        last = (result.err or result.out).strip().splitlines()[-1:]
         text = f"{path} {how} and printed no version{': ' if last else ''}{''.join(last)}"
         return CheckResult("fail", text, SETUP)
     if not at_least(match[1], OLDEST):

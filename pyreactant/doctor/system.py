@@ -82,10 +82,10 @@ def clock(machine: Machine, now: float | None = None) -> CheckResult:
         return CheckResult("warn", f"{shown}, which is before pyreactant was installed", mend)
     timedatectl = machine.which("timedatectl")
     if timedatectl is not None:
-        ran = machine.run([timedatectl, "show", "-p", "NTPSynchronized", "--value"], 3)
-        if ran.code == 0 and ran.out.strip() == "no":
+        result = machine.run([timedatectl, "show", "-p", "NTPSynchronized", "--value"], 3)
+        if result.code == 0 and result.out.strip() == "no":
             return CheckResult("warn", f"{shown}, not synchronized with a time server", mend)
-        if ran.code == 0 and ran.out.strip() == "yes":
+        if result.code == 0 and result.out.strip() == "yes":
             return CheckResult("pass", f"{shown}, synchronized")
     return CheckResult("pass", f"{shown}; whether it is synchronized is unknown")
 
@@ -199,9 +199,9 @@ def slurm(machine: Machine) -> CheckResult:
     if absent:
         text = f"{', '.join(present)} are on PATH, but not {', '.join(absent)}"
         return CheckResult("warn", text, f"ls -l {machine.which(present[0])}")
-    ran = machine.run([str(machine.which("scontrol")), "ping"], 5)
-    if ran.code != 0 or not re.search(r"\bUP\b", ran.out):
-        how = "did not answer within 5 s" if ran.code is None else "does not answer"
+    result = machine.run([str(machine.which("scontrol")), "ping"], 5)
+    if result.code != 0 or not re.search(r"\bUP\b", result.out):
+        how = "did not answer within 5 s" if result.code is None else "does not answer"
         text = f"installed, but its controller {how}"
         return CheckResult(
             "warn", text, "scontrol ping" if job else "sudo systemctl status slurmctld"

@@ -97,7 +97,7 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def _choices_of(record: Path) -> tuple[bool, str | None]:
-    """What the setup of a project accepted: any version of Reactant, and its libtpu."""
+    """The choices of a project's setup: any version of Reactant, and its libtpu."""
     try:
         content = read_json(record)
         return bool(content.get("any_version")), (content.get("libtpu") or {}).get("path")

@@ -246,9 +246,9 @@ def test_a_decorated_function(ones: pr.ShardedArray) -> None:
 
 
 def test_programs_travel_by_name(tmp_path: Path) -> None:
-    from pyreactant.arrays.program import load, named
+    from pyreactant.arrays.program import load, with_names
 
-    assert named(pr.Program("p", jax=_helper)).jax == f"{__name__}:_helper"
+    assert with_names(pr.Program("p", jax=_helper)).jax == f"{__name__}:_helper"
     script = tmp_path / "script.py"
     script.write_text("import beside\ndef f(x): return x * beside.FACTOR\n")
     (tmp_path / "beside.py").write_text("FACTOR = 6\n")
@@ -257,7 +257,7 @@ def test_programs_travel_by_name(tmp_path: Path) -> None:
     assert load(pr.Program("p", jax=f"{script}:f"), "jax") is found
     for wrong in (lambda x: x, functools.partial(_helper), Model(1).scale):
         with pytest.raises(pr.InvalidArgumentError, match="no name by which another process"):
-            named(pr.Program("p", jax=wrong))
+            with_names(pr.Program("p", jax=wrong))
     for name in (f"{tmp_path}/none.py:f", f"{script}:g"):
         with pytest.raises(pr.InvalidArgumentError, match="cannot import jax="):
             load(pr.Program("p", jax=name), "jax")

@@ -9,7 +9,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays import stablehlo
-from pyreactant.arrays.program import named
+from pyreactant.arrays.program import with_names
 from pyreactant.check.programs import find_case
 from tests.backend.common import MESH
 from tests.harness import REPOSITORY
@@ -216,7 +216,7 @@ def test_the_program_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         of("tanh_layer.mlir", jax="jax.numpy:tanh")
     monkeypatch.chdir(DATA)
     relative = pr.Program("it", stablehlo="tanh_layer.mlir")
-    assert named(relative).stablehlo == str(DATA / "tanh_layer.mlir")  # other folders find it
+    assert with_names(relative).stablehlo == str(DATA / "tanh_layer.mlir")  # other folders find it
 
 
 def test_the_case_of_a_file() -> None:

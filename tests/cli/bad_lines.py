@@ -69,12 +69,9 @@ STOPS: Mapping[str, Sequence[str]] = {
     "run": ["--", "missing.py"],
     "preflight": ["--topology", "v9z-1"],
     "plan": ["--topology", "v9z-1"],
-    "jobs submit": ["--", "missing.py"],
     "jobs clean": ["--dry-run"],
-    "slurm submit": ["--", "missing.py"],
-    "tpu run": ["--", "missing.py"],
     **{f"tpu {name}": ["--transport", "quantum"] for name in ("create", "wait", "status", "list")},
-    **{f"tpu {name}": ["--transport", "quantum"] for name in ("delete", "gc", "ssh", "logs")},
+    **{f"tpu {name}": ["--transport", "quantum"] for name in ("delete", "gc", "ssh")},
 }
 
 # Lines that once broke a law.
@@ -84,7 +81,7 @@ MENDED = [
     "run -n 99999999999 -- ls",
     "run --grace inf -- ls",
     f"jobs attach {'a' * 300}",
-    f"jobs submit -- {'a' * 5000}",
+    f"run --detach -- {'a' * 5000}",
     f"compare {'a' * 5000}",
     "topology v6e-4 --slices 0",
     "matmul --mesh 2x2 --device-ids 0,0,1,1",
@@ -99,12 +96,13 @@ MENDED = [
     "setup --julia 1.2",
     "plan --devices 0 --platform cpu --size 8",
     "plan --tried 0 --platform cpu --size 8",
-    "jobs submit --set max_restarts=-1 -- -m this",
-    "jobs submit --on tpu -- -m this",
-    "tpu run --name A --project my-project --zone a-b1-c --topology v6e-4",
-    "tpu run --name a --project my-project --zone a-b1-c --topology v6e-4 --slices 0 --dry-run",
+    "run --detach --max-restarts -1 -- -m this",
+    "run --on slurm --max-restarts -1 --dry-run -- -m this",
+    "run --on tpu -- -m this",
+    "crosscheck --on tpu --name A --project my-project --zone a-b1-c --topology v6e-4",
+    "crosscheck --on tpu --name a --project my-project --zone a-b1-c --topology v6e-4 --slices 0",
     "preflight --topology v6e-1 --stablehlo /dev/full",
-    "jobs submit --requirements /dev/zero -- -m this",
+    "run --detach --requirements /dev/zero -- -m this",
     "preflight softmax --topology v6e-1 --shape ²x2",
     "plan jax.nn:softmax --topology v6e-1 --shape ²x2",
 ]
@@ -121,7 +119,7 @@ KEYWORDS = {
 }
 """Names of arguments in Python, each with the option that a message must have in its place."""
 
-WRITES = {"--out", "--folder", "--output", "--html", "--report", "--hlo", "--request"}
+WRITES = {"--out", "--html", "--report", "--hlo", "--request"}
 """Options that ask for files."""
 
 
@@ -177,7 +175,7 @@ def _values(option: typer.core.TyperOption) -> list[str]:
 
 def _argument(choice: random.Random, name: str) -> list[str]:
     word = choice.choice([*TEXTS, *FORMS, *PATHS, "4711", "missing.py", "-1"])
-    return ["--", word] if word.startswith("-") or name in ("run", "jobs submit") else [word]
+    return ["--", word] if word.startswith("-") or name == "run" else [word]
 
 
 def _settings(choice: random.Random) -> tuple[tuple[str, str], ...]:
@@ -224,7 +222,7 @@ def python_names(printed: str, line: Line) -> list[str]:
         keyword
         for keyword, option in KEYWORDS.items()
         if re.search(rf"(?<![-\w.]){keyword}( must|=)", printed)
-        and not re.search(rf"{option}|--set {keyword}", printed)
+        and not re.search(option, printed)
         and f"{keyword}=" not in given
     ]
 
@@ -308,12 +306,12 @@ def warm() -> None:
     import pyreactant.fit.plan.plan
     import pyreactant.fit.preflight.preflight
     import pyreactant.julia.setup
-    import pyreactant.runs.jobs.submit
-    import pyreactant.runs.jobs.targets
+    import pyreactant.runs.places.slurm.batch
     import pyreactant.runs.queued.job
     import pyreactant.runs.queued.run
+    import pyreactant.runs.submit
     import pyreactant.runs.supervisor
-    import pyreactant.runs.supervisor.sbatch
+    import pyreactant.runs.targets
 
     with contextlib.suppress(ImportError):
         import pyreactant.runs.queued.client  # noqa: F401

@@ -63,7 +63,7 @@ def test_a_removed_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tool", "line"),
-    [("sbatch", "slurm submit --nodes 1"), ("julia", "setup --offline --julia {tool}")],
+    [("sbatch", "crosscheck --on slurm --nodes 1"), ("julia", "setup --offline --julia {tool}")],
 )
 def test_ctrl_c(tool: str, line: str, tmp_path: Path) -> None:
     """While it waits for a tool, as sent by a terminal: to all processes."""

@@ -10,13 +10,17 @@ from tests.harness import environment
 
 # Arguments, exit code, words of the message.
 MISTAKES = {
-    "nodes": ("slurm submit --nodes -1 --dry-run", 2, "--nodes must be 1 or more, got -1"),
-    "size": ("slurm submit --size 0 --dry-run", 2, "--size must be 1 or more, got 0"),
-    "mesh": ("slurm submit --mesh 2x5x --dry-run", 2, "cannot read mesh '2x5x'"),
-    "spec": ("slurm submit --spec x- --dry-run", 2, "'x-'"),
-    "dtype": ("slurm submit --dtype quantum --dry-run", 2, "unknown dtype 'quantum'"),
-    "platform": ("slurm submit --platform quantum --dry-run", 2, "unknown platform 'quantum'"),
-    "script": ("slurm submit --dry-run -- missing.py", 2, "'missing.py' does not exist"),
+    "nodes": ("crosscheck --on slurm --nodes -1 --dry-run", 2, "--nodes must be 1 or more, got -1"),
+    "size": ("crosscheck --on slurm --size 0 --dry-run", 2, "--size must be 1 or more, got 0"),
+    "mesh": ("crosscheck --on slurm --mesh 2x5x --dry-run", 2, "cannot read mesh '2x5x'"),
+    "spec": ("crosscheck --on slurm --spec x- --dry-run", 2, "'x-'"),
+    "dtype": ("crosscheck --on slurm --dtype quantum --dry-run", 2, "unknown dtype 'quantum'"),
+    "platform": (
+        "crosscheck --on slurm --platform quantum --dry-run",
+        2,
+        "unknown platform 'quantum'",
+    ),
+    "script": ("run --on slurm --dry-run -- missing.py", 2, "there is no program 'missing.py'"),
     "devices": (
         "matmul --devices-per-process 100000",
         2,
@@ -40,30 +44,30 @@ MISTAKES = {
     "needed": ("crosscheck matmul --modules .", 2, "--modules needs --gradients; give both"),
     "together": ("topology --all --slices 2", 2, "give --all or --slices, not both"),
     "job": (
-        "jobs submit --dry-run --platform quantum -- -m this",
+        "run --detach --dry-run --platform quantum -- -m this",
         2,
         "error: --platform must be one of",
     ),
-    "jobs": ("jobs submit --dry-run -n 0 -- -m this", 2, "error: --processes must be 1 to 4096"),
+    "jobs": ("run --detach --dry-run -n 0 -- -m this", 2, "error: --processes must be 1 to 4096"),
     "node": (
-        "jobs submit --on slurm --nodes 0 --dry-run -- -m this",
+        "run --on slurm --nodes 0 --dry-run -- -m this",
         2,
         "error: --nodes must be 1 or more",
     ),
     "limit": ("plan --topology v6e-1 --size 64 --timeout 0", 2, "--timeout must be positive"),
     "pool": ("plan --topology v6e-1 --size 64 --workers 0", 2, "--workers must be 1 or more"),
-    "twice": (
-        "jobs submit -n 2 --set processes=3 -- -m this",
+    "place": (
+        "run --on slurm --processes 2 --dry-run -- -m this",
         2,
-        "--set processes=VALUE, not both",
+        "--processes is an option of a run in the foreground on this machine or --detach on this",
     ),
-    "again": (
-        "jobs submit --set grace=2 --set grace=3 -- -m this",
+    "checked": ("crosscheck --dry-run", 2, "--dry-run needs --on; give both"),
+    "sbatch": (
+        "crosscheck --on slurm --nodes 2 --sbatch=-N3 --dry-run",
         2,
-        "--set grace=VALUE is given twice; give it once",
+        "give --nodes or --sbatch=-N3",
     ),
-    "sbatch": ("slurm submit --nodes 2 --sbatch=-N3 --dry-run", 2, "give --nodes or --sbatch=-N3"),
-    "dry": ("jobs submit --dry-run --env LAW_NOPE -- -m this", 2, "--env names LAW_NOPE, which"),
+    "dry": ("run --detach --dry-run --env LAW_NOPE -- -m this", 2, "--env names LAW_NOPE, which"),
     "off": ("crosscheck --no-gradients --modules .", 2, "give --no-gradients or --modules"),
     "empty": ("matmul --dtype=", 2, "Invalid value for '--dtype': it is empty; give a value"),
     "path": ("run --out= -- ls", 2, "Invalid value for '--out': it is empty; give a value"),

@@ -38,7 +38,7 @@ def test_in_a_pipe() -> None:
 
 
 def test_messages_stay_above_the_line() -> None:
-    """As of `tpu run`, whose program prints, too."""
+    """As of `run --on tpu`, whose program prints, too."""
     code = SLOW.replace('console.working("compiling [x]")', 'tpu_options.telling("creating")')
     code = code.replace("import console\n", "import console, tpu_options\n")
     code = code.replace('tell("checking")', 'tell("checking"); print("of the program")')

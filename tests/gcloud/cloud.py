@@ -42,8 +42,9 @@ class Cloud:
         return Path(self.settings["XDG_STATE_HOME"], "pyreactant")
 
     def argv(self, *arguments: str) -> list[str]:
-        """`pyreactant tpu ...`."""
-        return [sys.executable, "-m", "pyreactant", "tpu", *arguments]
+        """`pyreactant run ...` or `crosscheck ...`, else `pyreactant tpu ...`."""
+        group = [] if arguments[:1] in (("run",), ("crosscheck",)) else ["tpu"]
+        return [sys.executable, "-m", "pyreactant", *group, *arguments]
 
     def start(self, *arguments: str, log: Path | None = None) -> subprocess.Popen[str]:
         """Start a launcher in a new session."""
@@ -72,7 +73,7 @@ class Cloud:
         return code, log.read_text()
 
     def run_options(self, *, gcloud: bool = False, script: bool = False) -> list[str]:
-        """Options of `pyreactant tpu run` for these workers and this Python, on CPUs.
+        """A run on these workers with this Python, on CPUs.
 
         They are those of the product, or of a script.
 
@@ -90,11 +91,9 @@ class Cloud:
             f"--ssh-flag=-i{key}",
             f"--ssh-flag=-oUserKnownHostsFile={key}-hosts",
         ]
+        product = ["crosscheck", "--on", "tpu", "--backends", "jax", "--size", "64"]
         return [
-            "run",
-            "--backends",
-            "jax",
-            *([] if script else ["--size", "64"]),
+            *(["run", "--on", "tpu", "--backend", "jax"] if script else product),
             "--platform",
             "cpu",
             "--devices-per-process",

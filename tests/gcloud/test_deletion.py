@@ -223,7 +223,7 @@ def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
     api = TpuApi(script=[("WAITING_FOR_RESOURCES", None)], workers=hosts_of)
     api.faults.append(Fault("DELETE", code=403, message="no permission", count=10**6))
     with cloud(tmp_path, api) as made:
-        from pyreactant.check.on_slices import SlicesCheck
+        from pyreactant.check.places import SlicesCheck
         from pyreactant.runs.queued import Client, Journal, from_environment
         from pyreactant.runs.queued.job import Job, Phase
         from pyreactant.runs.queued.reach import SshOptions

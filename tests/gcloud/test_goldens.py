@@ -20,11 +20,12 @@ SCRIPTS = sorted([*REPOSITORY.glob("gcloud/*.sh"), *REPOSITORY.glob("slurm/*.s[h
     ("example", "program"),
     [("single-slice", ""), ("multi-slice", ""), ("single-slice", "julia")],
 )
-def test_the_plan(example: str, program: str) -> None:
+def test_the_plan(example: str, program: str, tmp_path: Path) -> None:
     """After an intended change, update the goldens with UPDATE_GOLDENS=1 in the environment."""
+    (tmp_path / "train.jl").touch()
     argv = [
-        "gcloud/run.sh",
-        f"gcloud/{example}.env",
+        REPOSITORY / "gcloud" / "run.sh",
+        REPOSITORY / "gcloud" / f"{example}.env",
         "--project",
         "my-project",
         "--dry-run",
@@ -34,7 +35,7 @@ def test_the_plan(example: str, program: str) -> None:
     ]
     done = subprocess.run(
         argv,
-        cwd=REPOSITORY,
+        cwd=tmp_path,
         env=environment(PYREACTANT_PYTHON=sys.executable),
         text=True,
         capture_output=True,
@@ -42,9 +43,10 @@ def test_the_plan(example: str, program: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     golden = GOLDENS / f"{example}{program and '-' + program}.txt"
+    printed = done.stdout.replace(str(tmp_path), "/home/me")
     if os.environ.get("UPDATE_GOLDENS"):
-        golden.write_text(done.stdout)
-    assert done.stdout == golden.read_text(), f"see {__name__}.test_the_plan for how to update"
+        golden.write_text(printed)
+    assert printed == golden.read_text(), f"see {__name__}.test_the_plan for how to update"
 
 
 def test_the_example_needs_a_project() -> None:
@@ -73,21 +75,50 @@ def test_shell_scripts_are_clean(script: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_old_options_of_run_sh(tmp_path: Path) -> None:
+    """What version 0.1 called its options works in the script, also with = and twice."""
+    (tmp_path / "train.py").touch()
+    old = ["--retries", "3", "--accelerator-type=v6e-4", "--slice-count", "2", "--backends=jax"]
+    done = subprocess.run(
+        [REPOSITORY / "gcloud" / "run.sh", *old, "--dry-run", "--", "train.py", "--retries", "9"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        env=environment(
+            PYREACTANT_PYTHON=sys.executable,
+            QR_ID="a",
+            PROJECT="my-project",
+            ZONE="us-east5-b",
+            ACCELERATOR_TYPE="v6e-16",
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "v6e-4 x 2 slices" in done.stdout
+    assert "in each of 4 attempts" in done.stdout
+    assert "on jax, 2 VMs" in done.stdout
+    assert "on reactant" not in done.stdout
+    assert f"to {tmp_path}/pyreactant-a\n" in done.stdout
+
+
 @pytest.mark.slow
-def test_the_commands_of_the_docs_are_understood() -> None:
+def test_the_commands_of_the_docs_are_understood(tmp_path: Path) -> None:
     """The parser accepts each command as written, up to the first API call."""
     text = (REPOSITORY / "docs" / "tpu.md").read_text() + (REPOSITORY / "README.md").read_text()
     lines = re.findall(r"^(?:gcloud/run.sh|pyreactant tpu) .*", text, re.MULTILINE)
     assert len(lines) >= 7
+    for name in ("train.py", "mypackage"):
+        (tmp_path / name).touch()
     for line in lines:
         words = shlex.split(line)
         if words[0] == "gcloud/run.sh":
-            words = [words[0], words[1], "--project", "my-project", "--dry-run", *words[2:]]
+            scripts = [str(REPOSITORY / word) for word in words[:2]]
+            words = [*scripts, "--project", "my-project", "--dry-run", *words[2:]]
         else:
             words = [sys.executable, "-m", *words]
         done = subprocess.run(
             words,
-            cwd=REPOSITORY,
+            cwd=tmp_path,
             text=True,
             capture_output=True,
             timeout=60,

@@ -113,7 +113,7 @@ def test_sizes_that_fit() -> None:
 
 
 def test_a_size_is_refused_before_vms_exist(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "pyreactant", "tpu", "run", "--size", "4095"]
+    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--on", "tpu", "--size", "4095"]
     done = subprocess.run(
         argv, env=environment(**REQUEST), cwd=tmp_path, capture_output=True, text=True
     )
@@ -169,15 +169,15 @@ def test_request_is_frozen_data() -> None:
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        (["run", "--dry-run"], 0, "v6e-16"),
-        (["gc"], 3, "install it with: python -m pip install 'pyreactant[tpu]'"),
+        (["crosscheck", "--on", "tpu", "--dry-run"], 0, "v6e-16"),
+        (["tpu", "gc"], 3, "install it with: python -m pip install 'pyreactant[tpu]'"),
     ],
 )
 def test_without_googles_client(command: list[str], code: int, message: str) -> None:
     """A plan needs no client; every other command reports the missing package."""
     start = "import sys; sys.modules['requests'] = None; from pyreactant.cli import main; main()"
     ran = subprocess.run(
-        [sys.executable, "-c", start, "tpu", *command],
+        [sys.executable, "-c", start, *command],
         env=environment(**REQUEST),
         capture_output=True,
         text=True,

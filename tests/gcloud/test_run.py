@@ -1,5 +1,6 @@
 """Whole jobs: the real gcloud, Google's real client, real sshd, real JAX processes."""
 
+import contextlib
 import json
 import os
 import re
@@ -154,7 +155,7 @@ def test_a_program_that_hangs(made: Cloud) -> None:
     wait_until_here(made)
     # Stopped before its first pulse, it would have the start timeout.
     until(lambda: any(log.stat().st_size for log in logs_of_process_1(made) - before), 150)
-    os.kill(_program(1), signal.SIGSTOP)
+    os.kill(_program(made, 1), signal.SIGSTOP)
     code, output = finished(made, process)
     assert code == 7, output
     found = report(made.folder / "out")
@@ -163,10 +164,11 @@ def test_a_program_that_hangs(made: Cloud) -> None:
 
 @pytest.mark.slow
 def test_preemption_and_another_attempt(made: Cloud) -> None:
-    process = started(made, "sleeps", "--retries", "1")
+    process = started(made, "sleeps", "--max-restarts", "1")
     wait_until_here(made)
     name = next(iter(made.api.resources))
-    (made.folder / TRAIN).write_text(PROGRAM.replace("time.sleep(120)", "pass"))
+    copy = max(made.state.glob(f"jobs/*/work/code/{TRAIN}"), key=lambda p: p.stat().st_ctime)
+    copy.write_text(PROGRAM.replace("time.sleep(120)", "pass"))
     assert made.workers is not None
     made.api.suspend(name)
     for address in made.workers.addresses:
@@ -175,7 +177,7 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     code, output = finished(made, process)
     assert code == 0, output
     assert "is SUSPENDED by Cloud TPU (preempted)" in output
-    assert "trying again (1 retry left)" in output
+    assert "trying again (1 restart left)" in output
 
 
 def test_preemption_while_copying(made: Cloud) -> None:
@@ -209,7 +211,7 @@ def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
     code, output = finished(made, process)
     assert code == 128 + number, output
     assert report(made.folder / "out")["cause"] == "interrupted"
-    until(lambda: not _programs(), 60)
+    until(lambda: not _programs(made), 60)
 
 
 @pytest.mark.slow
@@ -219,28 +221,33 @@ def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
     wait_until_here(made)
     process.kill()
     process.wait()
-    until(lambda: not _programs(), 60)
+    until(lambda: not _programs(made), 60)
     assert made.run("gc")[0] == 0
 
 
-def _programs() -> list[str]:
-    found = subprocess.run(["pgrep", "-f", f"{TRAIN} sleeps"], capture_output=True, text=True)
-    return found.stdout.split()
+def _programs(made: Cloud) -> list[int]:
+    """Process ids of the programs that supervisors on these workers started."""
+    assert made.workers is not None
+    pids = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes()
+            here = (entry / "cwd").readlink().is_relative_to(made.workers.folder)
+            if here and b"pyreactant.process.supervised" in words:
+                pids.append(int(entry.name))
+    return pids
 
 
-def _program(index: int) -> int:
-    """Process id of the program that a supervisor started."""
+def _program(made: Cloud, index: int) -> int:
+    """Process id of the program with that index."""
     name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
-    found = subprocess.run(
-        ["pgrep", "-f", f"pyreactant.process.supervised {TRAIN}"], capture_output=True, text=True
-    )
     pids = [
         pid
-        for pid in found.stdout.split()
+        for pid in _programs(made)
         if name in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     ]
     assert len(pids) == 1
-    return int(pids[0])
+    return pids[0]
 
 
 def test_a_worker_that_runs_nothing(made: Cloud) -> None:
@@ -279,9 +286,9 @@ def test_disk_full_on_a_worker(made: Cloud) -> None:
     ("arguments", "code", "message"),
     [
         (["--out", "there"], 2, "the folder 'there' exists; choose another with --out"),
-        (["--", "no.py"], 2, "there is no 'no.py' in"),
+        (["--", "no.py"], 2, "there is no program 'no.py' in"),
         (["--backends", "torch"], 2, "unknown backend 'torch'; known are: jax"),
-        (["--retries", "-1"], 2, "error: --retries must be 0 or more, got -1"),
+        (["--max-restarts", "-1"], 2, "error: --max-restarts must be 0 or more, got -1"),
         (["--slices", "0"], 2, "error: --slices must be a whole number from 1 to 512, got 0"),
         (["--reach", "telnet"], 2, "workers are reached with 'gcloud' or 'ssh', got 'telnet'"),
         (["--transport", "pigeon"], 2, "transport must be 'rest' or 'grpc', got 'pigeon'"),
@@ -339,7 +346,8 @@ def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))
     code, output = made.run("ssh", *small, port, "--process", "1", "--", "echo", "a  b;", "$HOME")
     assert (code, output) == (0, "a  b; $HOME\n")
-    code, output = made.run("logs", *small, port, "--process", "1")
+    show = ["bash", "-c", "cat pyreactant-*/runs/jax/process-1.log"]
+    code, output = made.run("ssh", *small, port, "--process", "1", "--", *show)
     assert code == 0, output
     assert "process 1 is here" in output
     code, output = made.run("ssh", *small, port, "--process", "2", "--", "true")
@@ -367,7 +375,7 @@ def test_run_sh(made: Cloud) -> None:
     exports.write_text(text)
     python = made.argv()[0]
     done = subprocess.run(
-        [script, exports, *made.run_options(gcloud=True)[1:], "--out", "out"],
+        [script, exports, *made.run_options(gcloud=True)[3:], "--out", "out"],
         cwd=made.folder,
         env={**made.settings, "PYREACTANT_PYTHON": python},
         capture_output=True,

@@ -28,8 +28,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import ray, ray_cluster, store
-from pyreactant.runs.jobs import record as _record
+from pyreactant.runs import record as _record
+from pyreactant.runs import store
+from pyreactant.runs.places import ray
+from pyreactant.runs.places.ray import cluster as ray_cluster
 from tests import harness
 
 WAIT = 300  # seconds, on a busy machine
@@ -169,7 +171,7 @@ def raises(target: pr.targets.Target) -> None:
     assert error.host
     assert "the user's own mistake" in str(error)
     assert re.search(r"program\.py.*in fails", error.traceback), error.traceback
-    assert "jobs/worker.py" not in error.traceback
+    assert "runs/worker.py" not in error.traceback
     assert job.status().state == "failed"
     assert "the user's own mistake" in pyreactant("result", job.id, "--json", code=1)
     assert not left(job.id)
@@ -248,7 +250,7 @@ def batch_script_killed(target: pr.targets.Target) -> None:
     """Whoever kills the batch script did not preempt the job."""
     job = pr.submit("program.py:waits", on=target)
     until(lambda: "waiting" in "".join(job.logs()))
-    script = ["pkill", "-KILL", "-f", f"pyreactant.runs.jobs.slurm .*{job.id}"]
+    script = ["pkill", "-KILL", "-f", f"pyreactant.runs.places.slurm .*{job.id}"]
     subprocess.run(script, check=True)
     status = job.wait(timeout=WAIT)
     assert (status.state, status.exit_code) == ("lost", 6), status

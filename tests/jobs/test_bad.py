@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs import store, targets
+from pyreactant.runs import record as _record
+from pyreactant.runs import store, targets
 from tests import harness
 from tests.harness import environment, require
 from tests.jobs import program
@@ -175,14 +175,10 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         targets.make("local", {"nodes": 2})
     with pytest.raises(pr.InvalidArgumentError, match="accelerator_type"):
         targets.make("tpu", {})
-    with pytest.raises(pr.InvalidArgumentError, match=r"must be a whole number \(int\), got 'two'"):
-        targets.parse("slurm", ["nodes=two"])
-    with pytest.raises(pr.InvalidArgumentError, match="a setting is NAME=VALUE"):
-        targets.parse("slurm", ["nodes"])
-    assert targets.parse("tpu", ["spot=true", "ssh_flags=-a", "ssh_flags=-b", "lifetime=2"]) == {
-        "spot": True,
-        "ssh_flags": ("-a", "-b"),
-        "lifetime": 2.0,
+    assert targets.make("tpu", {"accelerator_type": "v6e-4", "retries": 2}).max_restarts == 2
+    assert targets.TPU("v6e-4", retries=2).settings() == {
+        "accelerator_type": "v6e-4",
+        "max_restarts": 2,
     }
 
 

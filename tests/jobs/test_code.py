@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import call as _call
-from pyreactant.runs.jobs import submit
+from pyreactant.runs import call as _call
+from pyreactant.runs import submit
 from tests import harness
 from tests.harness import environment
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs import store
+from pyreactant.runs import record as _record
+from pyreactant.runs import store
 from tests import harness
 from tests.harness import REPOSITORY, environment
 from tests.jobs.laws import left, until
@@ -43,7 +43,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def test_a_function_takes_no_words() -> None:
-    ran = command("jobs", "submit", "--", "program.py:back", "3")
+    ran = command("run", "--detach", "--", "program.py:back", "3")
     assert ran.returncode == 2
     assert ran.stderr.startswith("error: a function is called without arguments here, got 3; pass")
 
@@ -274,14 +274,43 @@ def test_a_damaged_record_does_not_hide_the_others_and_can_be_removed() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["status", "4711"], 2, "there is no job 4711"),
-        (["submit", "--on", "moon", "--", "program.py"], 2, "a target must be one of local"),
-        (["submit", "--nodes", "2", "--", "program.py"], 2, "local has no setting 'nodes'"),
-        (["submit", "--", "absent.py"], 2, "there is no program 'absent.py'"),
-        (["clean", "--older-than", "-1"], 2, "--older-than must be 0 days or more"),
+        (["jobs", "status", "4711-0"], 2, "there is no job 4711-0"),
+        (["jobs", "clean", "--older-than", "-1"], 2, "--older-than must be 0 days or more"),
+        (["run", "--on", "moon", "--", "program.py"], 2, "a target must be one of local"),
+        (
+            ["run", "--nodes", "2", "--", "program.py"],
+            2,
+            "--nodes is an option of --on slurm, and not of a run in the foreground on this",
+        ),
+        (
+            ["run", "--detach", "--quiet", "--", "program.py"],
+            2,
+            "--quiet is an option of a run in the foreground on this machine, and not of --detach",
+        ),
+        (
+            ["run", "--copy", "program.py", "--", "program.py"],
+            2,
+            "--copy is an option of --detach on this machine or --on slurm or --on tpu or --on ray",
+        ),
+        (["run", "--detach", "--", "absent.py"], 2, "there is no program 'absent.py'"),
+        (["run", "--json", "--", "program.py"], 2, "--json needs --detach"),
+        (
+            ["crosscheck", "--on", "ray"],
+            2,
+            "--on must be slurm or tpu for a cross-check",
+        ),
+        (
+            ["crosscheck", "--on", "tpu", "--repeat", "3"],
+            2,
+            "--repeat is an option of a cross",
+        ),
+        (["crosscheck", "--nodes", "3"], 2, "--nodes is an option of --on slurm"),
     ],
-    ids=["unknown", "target", "setting", "program", "age"],
+    ids=[
+        *("unknown", "age", "target", "place", "detached", "here", "program", "json"),
+        *("check", "checked", "checked-here"),
+    ],
 )
 def test_wrong_commands(words: list[str], code: int, message: str) -> None:
-    ran = command("jobs", *words)
+    ran = command(*words)
     assert (ran.returncode, message in ran.stderr) == (code, True), ran.stderr

@@ -14,7 +14,7 @@ DOCS = (REPOSITORY / "docs" / "jobs.md").read_text()
 EXAMPLE = REPOSITORY / "examples" / "remote" / "train.py"
 # Each recipe is a command with --dry-run, followed by a block with its output.
 RECIPES = re.findall(
-    r"```bash\n(pyreactant jobs [^`]*--dry-run[^`]*)\n```\n+```text\n(.*?)```", DOCS, re.DOTALL
+    r"```bash\n(pyreactant run [^`]*--dry-run[^`]*)\n```\n+```text\n(.*?)```", DOCS, re.DOTALL
 )
 TARGETS = ["local", "slurm", "tpu"]
 

@@ -72,7 +72,7 @@ def test_law(law: str, target: str, hold: Hold) -> None:
     hold(law, target)
 
 
-def test_slurm_submit_is_listed(cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_of_main_sbatch_are_listed(cluster: Cluster, tmp_path: Path) -> None:
     """Jobs of slurm/main.sbatch: one that runs to its end, and one that waits, with its reason."""
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
@@ -84,17 +84,22 @@ def test_slurm_submit_is_listed(cluster: Cluster, tmp_path: Path) -> None:
         return ran.stdout
 
     one = ["--nodes=1", "--cpus-per-task=1", "--platform=cpu"]
-    pyreactant("slurm", "submit", *one, "--", "program.py", "0")
+    check = ["crosscheck", "--on", "slurm", "--backends=jax"]
+    pyreactant(*check, *one, "--size=8")
     (row,) = json.loads(pyreactant("jobs", "list", "--json"))
-    assert pyreactant("jobs", "attach", row["id"]) == "arguments ['0']\n"
+    assert "matmul" in pyreactant("jobs", "attach", row["id"])
     shown = json.loads(pyreactant("jobs", "status", row["id"], "--json"))
-    assert (shown["state"], shown["exit_code"], shown["origin"]) == ("done", 0, "slurm submit")
-    assert pyreactant("jobs", "logs", row["id"]) == "arguments ['0']\n"
+    assert (shown["state"], shown["exit_code"], shown["origin"]) == ("done", 0, "crosscheck")
+    number = str(json.loads((Path(shown["folder"]) / "handle.json").read_text())["slurm"])
+    assert "matmul: right on jax" in pyreactant("jobs", "logs", number)
+    assert (
+        json.loads(pyreactant("jobs", "status", number, "--json"))["runs"]["jax"]["cause"] == "done"
+    )
     assert json.loads(pyreactant("jobs", "clean", row["id"], "--json")) == [row["id"]]
     later = ["--sbatch=--begin=now+1hour", "--cpus-per-task", "1"]
-    pyreactant("slurm", "submit", *later, "--", "program.py")
+    pyreactant(*check, *later)
     (row,) = json.loads(pyreactant("jobs", "list", "--json"))
-    assert (row["state"], row["reason"], row["what"]) == ("queued", "BeginTime", "program.py")
-    assert row["origin"] == "slurm submit"
+    assert (row["state"], row["reason"], row["what"]) == ("queued", "BeginTime", "cross-check")
+    assert row["origin"] == "crosscheck"
     assert json.loads(pyreactant("jobs", "cancel", row["id"], "--json"))["state"] == "cancelled"
     assert not cluster.run(["squeue", "--noheader"]).stdout

@@ -66,8 +66,9 @@ def submit(made: Cloud, **more: object) -> str:
         "devices_per_process": 1,
         **more,
     }
-    words = [word for name, text in settings.items() for word in ("--set", f"{name}={text}")]
-    argv = [sys.executable, "-m", "pyreactant", "jobs", "submit", "--on", "tpu", *words, "--json"]
+    settings["topology"] = settings.pop("accelerator_type")
+    words = [f"--{name.replace('_', '-')}={text}" for name, text in settings.items()]
+    argv = [sys.executable, "-m", "pyreactant", "run", "--on", "tpu", "--detach", *words, "--json"]
     ran = harness.run([*argv, "--", "program.py"], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr
     job: str = json.loads(ran.stdout)["id"]
@@ -85,7 +86,7 @@ def kill_keeper(job: str) -> None:
 
 
 def lose(made: Cloud, **more: object) -> Lost:
-    from pyreactant.runs.jobs.record import load
+    from pyreactant.runs.record import load
 
     job = submit(made, **more)
     folder = made.state / "jobs" / job
@@ -290,12 +291,16 @@ def test_a_deletion_that_is_refused(tmp_path: Path) -> None:
         assert f"{job}: cancelled" in held.run("jobs", "status", job)[1]
 
 
+_RUN = ("run", "--on", "tpu", "--backend", "jax", "--reach", "ssh")
+_CHECK = ("crosscheck", "--on", "tpu", "--backends", "jax")
+
+
 def test_another_run_of_the_same_name(tmp_path: Path) -> None:
-    """`jobs cancel` of a lost `tpu run` leaves the slices that somebody created since then."""
+    """`jobs cancel` of a lost `run --on tpu` leaves the slices that somebody created since then."""
     with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
         shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", made.folder)
         cpu = ("--platform", "cpu", "--devices-per-process", "1", "--python", sys.executable)
-        run = made.start("run", "--backends", "jax", "--reach", "ssh", *cpu, "--", "program.py")
+        run = made.start(*_RUN, *cpu, "--", "program.py")
         until(lambda: any(node.get("state") == "READY" for node in made.api.nodes.values()))
         run.kill()
         run.wait()
@@ -317,7 +322,7 @@ def test_another_run_of_the_same_name(tmp_path: Path) -> None:
 
 def test_the_cost_counts_retries(tmp_path: Path) -> None:
     with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
-        words = ("run", "--backends", "jax", "--reach", "ssh", "--retries", "2", "--dry-run")
+        words = (*_CHECK, "--reach", "ssh", "--max-restarts", "2", "--dry-run")
         code, output = made.run(*words)
         assert code == 0, output
         assert "16 chips for 6 h in each of 3 attempts are 288 chip-hours, about 778 USD" in output

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs.record import Status
+from pyreactant.runs import record as _record
+from pyreactant.runs.record import Status
 from tests.harness import environment, require
 
 PROGRAM = """

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs import store, targets
+from pyreactant.runs import record as _record
+from pyreactant.runs import store, targets
 from tests.harness import free_port, require
 
 
@@ -56,7 +56,7 @@ def test_two_versions_of_ray_are_named() -> None:
     require(importlib.util.find_spec("ray"), "ray")
     from ray._private.utils import check_version_info
 
-    from pyreactant.runs.jobs import ray_driver
+    from pyreactant.runs.places.ray import driver as ray_driver
 
     other = {"ray_version": "1.2.3", "python_version": "3.4.5"}
     with pytest.raises(RuntimeError) as caught:
@@ -77,7 +77,7 @@ def test_plan() -> None:
         "within 3600 s\n"
         "run        8 processes, one on each host: pyreactant run --out ../../runs --quiet "
         "--grace 10 --start-timeout 300 --platform tpu --backend jax --timeout 60 -- "
-        "-m pyreactant.runs.jobs.worker work ../out\n"
+        "-m pyreactant.runs.worker work ../out\n"
         "keep       logs and value on the cluster until they are fetched, 24 h"
     )
 
@@ -133,7 +133,7 @@ def frozen() -> Iterator[str]:
 def test_a_frozen_head(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said within the limit; nothing is taken for ended."""
     require(importlib.util.find_spec("ray"), "ray")
-    monkeypatch.setattr("pyreactant.runs.jobs.ray_cluster._CONNECT", 3.0)
+    monkeypatch.setattr("pyreactant.runs.places.ray.cluster._CONNECT", 3.0)
     job = running(frozen)
     status = job.status()
     assert status.state == "running"
@@ -148,7 +148,7 @@ def test_an_ended_job_of_a_frozen_head_is_removed(
     frozen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require(importlib.util.find_spec("ray"), "ray")
-    monkeypatch.setattr("pyreactant.runs.jobs.ray_cluster._CONNECT", 3.0)
+    monkeypatch.setattr("pyreactant.runs.places.ray.cluster._CONNECT", 3.0)
     job = running(frozen)
     job.record.write_status(_record.Status("done", "", 0))
     store.remove(job.folder)
@@ -176,7 +176,7 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from pyreactant.runs.jobs.ray_host import remove_at_end
+from pyreactant.runs.places.ray.host import remove_at_end
 job, names = Path(sys.argv[1]), sys.argv[2:]
 held = [remove_at_end(job / name, str(job)) for name in names]
 print("held", flush=True)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs import submit, values
-from pyreactant.runs.jobs.call import resolve
-from pyreactant.runs.jobs.submit import find_code
+from pyreactant.runs import record as _record
+from pyreactant.runs import submit, values
+from pyreactant.runs.call import resolve
+from pyreactant.runs.submit import find_code
 from tests.harness import environment
 
 GCLOUD = """#!/bin/sh
@@ -66,7 +66,7 @@ def test_the_value_of_a_lost_job(folder: Path) -> None:
     with pytest.raises(pr.RemoteError, match="its keeper was killed"):
         job.result(timeout=5)  # the program has not ended: nothing is there
     vm = folder / "vm"
-    argv = [sys.executable, "-m", "pyreactant.runs.jobs.worker", str(job.record.work), str(vm)]
+    argv = [sys.executable, "-m", "pyreactant.runs.worker", str(job.record.work), str(vm)]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert (folder / "bucket" / "mine" / "values" / job.id / "value" / "tree.json").exists()
@@ -81,7 +81,7 @@ def test_a_store_that_cannot_be_written(folder: Path) -> None:
     argv = [
         sys.executable,
         "-m",
-        "pyreactant.runs.jobs.worker",
+        "pyreactant.runs.worker",
         str(job.record.work),
         str(folder / "vm"),
     ]

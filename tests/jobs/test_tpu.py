@@ -82,7 +82,7 @@ def test_a_killed_keeper(made: Cloud) -> None:
     assert made.api.left() == []
 
 
-def test_tpu_run_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_the_foreground_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in the foreground that does not get its slices in time."""
     monkeypatch.setattr(made.api, "script", [("WAITING_FOR_RESOURCES", None)])
     code, output = made.run(*made.run_options(), "--out", "out", "--wait", "0.01")
@@ -90,7 +90,7 @@ def test_tpu_run_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list", "--json"]
     ran = harness.run(argv, env=made.settings, cwd=made.folder)
     (row,) = json.loads(ran.stdout)
-    assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "tpu run")
+    assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "crosscheck")
     assert row["run"] == str(made.folder / "out")
 
 
@@ -104,7 +104,7 @@ def test_the_logs_of_tpu_run(made: Cloud) -> None:
     jobs = [sys.executable, "-m", "pyreactant", "jobs"]
     ran = harness.run([*jobs, "list", "--json"], env=made.settings, cwd=made.folder)
     (row,) = json.loads(ran.stdout)
-    assert (row["state"], row["exit_code"], row["what"]) == ("done", 0, "program.py 0")
+    assert (row["state"], row["exit_code"], row["what"]) == ("done", 0, "program.py")
     for process in "01":
         words = [*jobs, "logs", row["id"], "--process", process]
         ran = harness.run(words, env=made.settings, cwd=made.folder)
@@ -112,6 +112,6 @@ def test_the_logs_of_tpu_run(made: Cloud) -> None:
 
 
 def _kept(folder: Path) -> bool:
-    from pyreactant.runs.jobs.record import load
+    from pyreactant.runs.record import load
 
     return load(folder).is_kept()

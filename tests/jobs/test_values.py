@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyreactant as pr
-from pyreactant.runs.jobs import values
+from pyreactant.runs import values
 
 plain = st.recursive(
     st.none()

@@ -1,4 +1,4 @@
-"""The exact commands of `pyreactant slurm`; docs/slurm.md shows the same."""
+"""The exact commands of `pyreactant crosscheck --on slurm`; docs/slurm.md shows the same."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from tests.harness import REPOSITORY, environment
 DOCS = (REPOSITORY / "docs" / "slurm.md").read_text()
 # Each recipe is a command with --dry-run, followed by a block with its output.
 RECIPES = re.findall(
-    r"```bash\n(pyreactant slurm [^`]*--dry-run[^`]*)\n```\n+```text\n([^`]*)```", DOCS
+    r"```bash\n(pyreactant crosscheck [^`]*--dry-run[^`]*)\n```\n+```text\n([^`]*)```", DOCS
 )
 
 

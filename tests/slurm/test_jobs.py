@@ -1,4 +1,4 @@
-"""`pyreactant slurm status`, `logs` and `cancel` on a real Slurm: arrays, unknown, ended jobs."""
+"""`pyreactant jobs status`, `logs` and `cancel` of Slurm's numbers: arrays, unknown, ended jobs."""
 
 import json
 import sys
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pyreactant import PyReactantError
-from pyreactant.runs.supervisor.slurm_job import job_id
+from pyreactant.runs.places.slurm.controller import job_id
 from tests.harness import environment
 from tests.slurm.cluster import Cluster
 
-PYREACTANT = [sys.executable, "-m", "pyreactant", "slurm"]
+PYREACTANT = [sys.executable, "-m", "pyreactant", "jobs"]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_ids_are_written_as_slurm_takes_them() -> None:
 
 
 def asking(cluster: Cluster, folder: Path) -> Callable[..., tuple[int, str]]:
-    """`pyreactant slurm ...` in a folder: its exit code and everything that it prints."""
+    """`pyreactant jobs ...` in a folder: its exit code and everything that it prints."""
 
     def ask(*arguments: str) -> tuple[int, str]:
         done = cluster.run([*PYREACTANT, *arguments], env=environment(), cwd=folder)

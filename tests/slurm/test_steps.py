@@ -204,33 +204,34 @@ def test_slurm_commands(cluster: Cluster, tmp_path: Path) -> None:
     env = settings()
 
     def command(*arguments: str, code: int = 0) -> str:
-        done = cluster.run([*PYREACTANT, "slurm", *arguments], env=env, cwd=tmp_path)
+        done = cluster.run([*PYREACTANT, *arguments], env=env, cwd=tmp_path)
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
-    said = command("submit", "--size", "128", "--out", "my out", "--time", "5")
+    check = ("crosscheck", "--on", "slurm")
+    said = command(*check, "--size", "128", "--out", "my out", "--time", "5")
     job = int(said.split()[2].rstrip(";"))
     cluster.wait(job)
-    found = json.loads(command("status", str(job), "--json"))
+    found = json.loads(command("jobs", "status", str(job), "--json"))
     assert (found["state"], found["folder"]) == ("COMPLETED", str(tmp_path / "my out"))
     assert found["runs"]["jax"]["cause"] == "done"
-    assert f"job {job}: COMPLETED on n[1-2]" in command("status", str(job))
+    assert f"job {job}: COMPLETED on n[1-2]" in command("jobs", "status", str(job))
     assert "matmul: right on jax, against an independent NumPy reference" in command(
-        "logs", str(job)
+        "jobs", "logs", str(job)
     )
-    assert "[0]" not in command("logs", str(job), "--process", "1")
-    assert "process 7 of job" in command("logs", str(job), "--process", "7", code=2)
-    said = command("submit", "--sbatch", "--hold", "--", FAULTY, "raise", "0", "warm")
+    assert "[0]" not in command("jobs", "logs", str(job), "--process", "1")
+    assert "process 7 of job" in command("jobs", "logs", str(job), "--process", "7", code=2)
+    said = command(*check, "--sbatch", "--hold")
     job = int(said.split()[2].rstrip(";"))
-    assert "PENDING" in command("status", str(job))
-    command("cancel", str(job))
+    assert "PENDING" in command("jobs", "status", str(job))
+    command("jobs", "cancel", str(job))
     assert cluster.wait(job).state == "CANCELLED"
-    assert "Slurm does not know job 99999" in command("status", "99999", code=2)
-    assert "failed: sbatch: error:" in command("submit", "--constraint", "tpu", code=2)
+    assert "Slurm does not know job 99999" in command("jobs", "status", "99999", code=2)
+    assert "failed: sbatch: error:" in command(*check, "--constraint", "tpu", code=2)
 
 
 def test_slurm_commands_where_there_is_none(cluster: Cluster, tmp_path: Path) -> None:
-    argv = ["env", f"PATH={tmp_path}", *PYREACTANT, "slurm", "submit"]
+    argv = ["env", f"PATH={tmp_path}", *PYREACTANT, "crosscheck", "--on", "slurm"]
     done = cluster.run(argv, env=environment(), cwd=tmp_path)
     assert done.returncode == 3
     assert (

@@ -84,7 +84,7 @@ def test_command(compiler: Path) -> None:
     assert "\nlinks: time until the busiest link has carried its data\n" in ran.stdout
     assert "of the time of R, the default layout of matmul_sharded" in ran.stdout
     flags = "--size 16384 --dtype bfloat16 --mesh x=4,y=4 --spec x,None --y-spec None,y"
-    assert f"pyreactant slurm submit --nodes NODES -- -m pyreactant matmul {flags}" in ran.stdout
+    assert f"pyreactant run --on slurm --nodes NODES -- -m pyreactant matmul {flags}" in ran.stdout
     assert "slurm, tpu: replace NODES by the number of nodes" in ran.stdout
     assert "float32 products" not in ran.stdout
     again = run(*arguments, "--json", XDG_CACHE_HOME=str(compiler))
@@ -93,7 +93,7 @@ def test_command(compiler: Path) -> None:
     commands = report["commands"]
     account = "--name NAME --project PROJECT --zone ZONE"
     slices = f"--topology v6e-16 --slices 1 {account}"
-    assert commands["tpu"] == f"pyreactant tpu run {slices} -- -m pyreactant matmul {flags}"
+    assert commands["tpu"] == f"pyreactant run --on tpu {slices} -- -m pyreactant matmul {flags}"
     small = flags.replace("16384", "512")
     cpu = "--platform cpu --devices-per-process 16"
     assert commands["matmul"] == f"pyreactant matmul {small} {cpu}"

@@ -248,8 +248,8 @@ def commands(found: "Plan") -> dict[str, str]:
     slices += ["--slices", str(found.topology.num_slices)]
     account = ["--name", "NAME", "--project", "PROJECT", "--zone", "ZONE"]
     module = ["--", "-m", "pyreactant", *whole]
-    lines["slurm"] = shlex.join(["pyreactant", "slurm", "submit", "--nodes", "NODES", *module])
-    lines["tpu"] = shlex.join(["pyreactant", "tpu", "run", *slices, *account, *module])
+    lines["slurm"] = shlex.join(["pyreactant", "run", "--on", "slurm", "--nodes", "NODES", *module])
+    lines["tpu"] = shlex.join(["pyreactant", "run", "--on", "tpu", *slices, *account, *module])
     return lines
 
 

@@ -133,6 +133,7 @@ class Setup:
         self._log, self._answer = self._folder / "setup.log", self._folder / "answer"
         self._offline = options.offline or os.environ.get("PYTHON_JULIAPKG_OFFLINE") == "yes"
         self._depot = os.environ.get("JULIA_DEPOT_PATH") or None
+        self._start = 0  # of the last child's output in the log, in bytes
         self._ran: list[str] = []
 
     def current_record(self) -> Record | None:
@@ -260,12 +261,12 @@ class Setup:
         if self.project != self._juliapkg.project:
             changes["PYTHON_JULIAPKG_PROJECT"] = str(self.project)
         argv = juliapkg_command(self._answer, "resolve", json.dumps(asked))
-        code, answer, start = self._run_child("resolve", argv, changes)
+        code, answer = self._run_child("resolve", argv, changes)
         if code != 0 or "executable" not in answer:
             with writing(self.project, _ADVICE):
                 Stamp(self._asked_before).write(self.project)  # what failed is not kept
             message = str(answer.get("message", ""))
-            raise self._error("installing Julia and its packages", message, start)
+            raise self._error("installing Julia and its packages", message)
         executable = str(answer["executable"])
         version = check_version(executable, julia_version(executable))
         with writing(self.project, _ADVICE):
@@ -279,11 +280,11 @@ class Setup:
         options = [f"--project={self.project}", "--startup-file=no"]
         argv = [executable, *options, str(_PRECOMPILE), str(self._package), str(self._answer)]
         changes = {"JULIA_PKG_OFFLINE": "true"} if self._offline else {}
-        code, answer, start = self._run_child("precompile", argv, changes)
+        code, answer = self._run_child("precompile", argv, changes)
         if "absent" in answer:
             raise packages_error(answer["absent"], self.project, offline=self._offline)
         if code != 0 or "reactant" not in answer:
-            raise self._error("compiling for Julia", "", start)
+            raise self._error("compiling for Julia")
         self._check_compiled(answer)
         self._report("precompile", "done", f"Reactant {answer['reactant']}")
         return answer
@@ -349,41 +350,43 @@ class Setup:
                 f"pip or uv must be there to install {release}, but neither is; install one, or "
                 f"set {LIBRARY} to a libtpu.so"
             )
-        start = self._log.stat().st_size
         argv = [*install, "--no-deps", "--upgrade", "--target", str(folder), release]
         if self._run_logged("libtpu", argv, dict(os.environ)) != 0:
-            raise self._error(f"installing {release}", "", start)
+            raise self._error(f"installing {release}")
         return folder / _LIBRARY
 
     def _begin(self, stage: str, activity: str) -> None:
         self._ran.append(stage)
         self._report(stage, "starts", activity)
 
-    def _error(self, activity: str, message: str, start: int) -> PyReactantError:
-        """The error for a child that failed; its output begins at byte `start` of the log."""
+    def _error(self, activity: str, message: str = "") -> PyReactantError:
+        """The error for the last child, which failed."""
         depot = Path((self._depot or "").split(os.pathsep)[0] or Path.home() / ".julia")
+        with self._log.open("rb") as log:
+            log.seek(self._start)
+            output = log.read().decode(errors="replace")
         return stage_error(
-            activity, message, log=self._log, start=start, offline=self._offline, depot=depot
+            activity, message, output, log=self._log, offline=self._offline, depot=depot
         )
 
     def _run_child(
         self, stage: str, argv: list[str], changes: Mapping[str, str | None]
-    ) -> tuple[int, dict[str, Any], int]:
-        """Run a command; its exit code, its answer, and the byte of the log where it begins."""
-        start = self._log.stat().st_size
+    ) -> tuple[int, dict[str, Any]]:
+        """Run a command; its exit code and its answer."""
         with writing(self.project, _ADVICE):
             self._answer.unlink(missing_ok=True)
             code = self._run_logged(stage, argv, child_environment(self._folder, changes))
         try:
             read = load_toml if stage == "precompile" else read_json
-            return code, dict(read(self._answer)), start
+            return code, dict(read(self._answer))
         except (FileNotFoundError, FileError):  # truncated or never written: the log has the reason
-            return code, {}, start
+            return code, {}
         finally:
             self._answer.unlink(missing_ok=True)
 
     def _run_logged(self, stage: str, argv: list[str], environment: Mapping[str, str]) -> int:
         with self._log.open("a") as log:
+            self._start = log.tell()
             log.write(f"$ {shlex.join(argv)}\n")
         return run_logged(
             argv, environment, self._log, lambda line: self._report(stage, "says", line)

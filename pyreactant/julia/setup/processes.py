@@ -141,25 +141,20 @@ _LINES = 15
 
 
 def stage_error(
-    activity: str, message: str, *, log: Path, start: int, offline: bool, depot: Path
+    activity: str, message: str, output: str, *, log: Path, offline: bool, depot: Path
 ) -> PyReactantError:
     """The error for a stage that failed, with the reason found in its output.
 
     Args:
         activity: What the stage does, such as "installing Julia and its packages".
         message: The error that the child process answered, "" if none.
+        output: The output of the child process.
         log: The file with the output.
-        start: The byte of the log at which the stage's output begins.
         offline: Whether the network must not be used.
         depot: The folder in which Julia puts packages.
     """
-    with log.open("rb") as file:
-        file.seek(start)
-        output = file.read().decode(errors="replace")
-    text = message + output
-    last = "\n".join(
-        [f"\nthe last lines of {log}:", *(f"  {line}" for line in output.splitlines()[-_LINES:])]
-    )
+    text, lines = message + output, output.splitlines()[-_LINES:]
+    last = "\n".join([f"\nthe last lines of {log}:", *(f"  {line}" for line in lines)])
     if words.finds_no_julia(message):
         return RequirementError(
             f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "

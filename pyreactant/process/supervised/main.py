@@ -106,8 +106,8 @@ def await_certificate() -> None:
         time.sleep(0.005)
 
 
-_JOBS = Path(__file__).parent.parent.parent / "runs" / "jobs"
-_PLUMBING = (__file__, str(_JOBS / "worker.py"), str(_JOBS / "values.py"))
+_RUNS = Path(__file__).parent.parent.parent / "runs"
+_PLUMBING = (__file__, str(_RUNS / "worker.py"), str(_RUNS / "values.py"))
 """Files whose frames at the beginning of a traceback are not the user's."""
 
 

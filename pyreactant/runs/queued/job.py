@@ -45,7 +45,7 @@ class Job:
         install_timeout: Limit for the installation.
         timeout: Limit for the run of each runtime; None for no limit.
         stall_timeout: Limit between two heartbeats of a program.
-        retries: Number of new attempts after a preemption.
+        max_restarts: Maximum number of new attempts after a preemption.
         deletion: Limit for the deletion of the slices of each attempt.
         kept: Whether to keep the slices.
 
@@ -68,14 +68,14 @@ class Job:
     install_timeout: float = 2400.0
     timeout: float | None = None
     stall_timeout: float = 300.0
-    retries: int = 0
+    max_restarts: int = 0
     deletion: float = 900.0
     kept: bool = False
 
     def most(self) -> str:
         """What the slices of all attempts cost at most, as text."""
         return cost_of_forgetting(
-            self.request.topology, self.request.lifetime, attempts=self.retries + 1
+            self.request.topology, self.request.lifetime, attempts=self.max_restarts + 1
         )
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Job:
             if list(self.backends).count(name) > 1:
                 raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
         for name, number, least in (
-            ("retries", self.retries, 0),
+            ("max_restarts", self.max_restarts, 0),
             ("size", self.size, 1),
             ("devices_per_process", self.devices, 0),
         ):

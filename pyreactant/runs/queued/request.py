@@ -198,7 +198,7 @@ def cost_of_forgetting(slices: Topology, lifetime: float, attempts: int = 1) -> 
     Args:
         slices: The slices of one attempt.
         lifetime: Seconds for which the slices of one attempt may exist.
-        attempts: Number of attempts, each with new slices: the first one and its retries.
+        attempts: Number of attempts, each with new slices: the first one and its restarts.
     """
     hours = lifetime / 3600
     chip_hours = slices.chips * hours * attempts

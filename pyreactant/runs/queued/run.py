@@ -69,9 +69,9 @@ def run_job(
         raise FileError(
             f"the folder {str(job.out)!r} cannot be created ({error.strerror})"
         ) from None
-    if job.retries:
-        tell(f"with {job.retries} {_retries(job.retries)}, at most {job.most()}")
-    for attempt in range(job.retries + 1):
+    if job.max_restarts:
+        tell(f"with {job.max_restarts} {_restarts(job.max_restarts)}, at most {job.most()}")
+    for attempt in range(job.max_restarts + 1):
         folder = job.out / (f"attempt-{attempt}" if attempt else "")
         folder.mkdir(exist_ok=True)
         run = secrets.token_hex(8)
@@ -85,17 +85,17 @@ def run_job(
             deletion=job.deletion,
         )
         report = _attempt(job, check, lease, folder, show, enter)
-        left = job.retries - attempt
+        left = job.max_restarts - attempt
         if report.cause != "preempted" or not left:
             break
-        tell(f"{report.summary}; trying again ({left} {_retries(left)} left)")
+        tell(f"{report.summary}; trying again ({left} {_restarts(left)} left)")
     report = dataclasses.replace(report, folder=str(job.out))
     report.write(job.out)
     return report
 
 
-def _retries(count: int) -> str:
-    return "retry" if count == 1 else "retries"
+def _restarts(count: int) -> str:
+    return "restart" if count == 1 else "restarts"
 
 
 def _attempt(

@@ -13,6 +13,7 @@ from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
 from ...base.settings import LOCAL_DEVICES
 from ...process.group import ProcessGroup
+from ..spec import Supervision, option
 from . import metrics
 from .program import check_program, find_program
 
@@ -26,58 +27,36 @@ RUNS = "pyreactant-runs"
 """Folder, in the current one, of the runs whose user names no folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What to run and how.
+@dataclass(frozen=True)
+class RunOptions(Supervision):
+    """What to run and how: `Supervision`, and what only a run in the foreground has.
 
     Attributes:
         program: A Python script and its arguments; "-m", a module and its arguments; either with
             "python" before it; or any other command and its arguments.
-        processes: Number of processes to start on this machine; None for one process, or for
-            those that the launcher started.
-        devices_per_process: Number of CPU devices, or of this machine's GPUs, per process.
-        backend: Runtime, "jax" or "reactant"; None leaves it to the program.
-        platform: "cpu", "gpu" or "tpu"; None leaves it to the program.
         folder: Folder for logs and report; None makes one below ``pyreactant-runs``.
         html: File for a page of the report; None writes none.
         overwrite: Whether `html` may replace a file that is no report of pyreactant.
         all_output: Show the output of every process, not only that of process 0.
         quiet: Do not print progress messages.
-        start_timeout: Seconds within which every process must join the roll-call, and then begin.
-        stall_timeout: Seconds without a pulse after which a process counts as stalled. Compiling
-            in Julia may hold Python's lock, and with it the pulse, for minutes. Also the seconds
-            after which a process without progress is reported: the stack of its main thread stays
-            the same and it uses no CPU.
-        end_stalled: End a run that has a process without progress.
-        heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
-        grace: Seconds between SIGTERM (or Ctrl-C) and SIGKILL.
-        timeout: Limit of the whole run in seconds; None for no limit.
-        max_restarts: Maximum number of restarts of the programs after a failure.
-        tensorboard: Write TensorBoard event files of the metrics, too.
-        allow_different_environments: Do not compare the processes' versions and settings.
-        no_mtls: Do not make certificates for the run; its coordinator accepts whoever reaches it.
     """
 
     program: Sequence[str]
-    processes: int | None = None
-    devices_per_process: int | None = None
-    backend: str | None = None
-    platform: str | None = None
-    folder: Path | None = None
-    html: Path | None = None
-    overwrite: bool = False
-    all_output: bool = False
-    quiet: bool = False
-    start_timeout: float = 120.0
-    stall_timeout: float = 300.0
-    end_stalled: bool = False
-    heartbeat_timeout: float = 15.0
-    grace: float = 30.0
-    timeout: float | None = None
-    max_restarts: int = 0
-    tensorboard: bool = False
-    allow_different_environments: bool = False
-    no_mtls: bool = False
+    folder: Path | None = option(
+        None,
+        "Folder for logs and report, new or empty.",
+        "Output",
+        name="--out",
+        shown="in pyreactant-runs",
+    )
+    html: Path | None = option(
+        None, "Write the report as a page to this file; - is standard output.", "Output"
+    )
+    overwrite: bool = option(False, "Replace files, also those that are no reports.", "Output")
+    all_output: bool = option(
+        False, "Show the output of every process, not only of process 0.", "Output"
+    )
+    quiet: bool = option(False, "Do not print progress messages.", "Output")
 
     def __post_init__(self) -> None:
         if self.backend is not None:

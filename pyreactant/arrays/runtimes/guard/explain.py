@@ -305,7 +305,7 @@ def _merge_groups(messages: Sequence[str]) -> str:
 
 
 def _join_ranges(ranges: list[list[int]]) -> list[list[int]]:
-    """Ranges of indices, sorted, and adjacent ones as one."""
+    """Sorted ranges of indices, with adjacent ranges joined."""
     joined: list[list[int]] = []
     for low, high in sorted(ranges):
         if joined and joined[-1][1] + 1 == low:

@@ -206,7 +206,7 @@ def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
 
 
 def _compare_counts(group: ProcessGroup, limit: int) -> str:
-    """What is wrong with the processes' numbers, or nothing; limit in milliseconds."""
+    """An error message if the processes disagree on num_processes, else ""; limit in ms."""
     store = client()
     mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
     store.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))

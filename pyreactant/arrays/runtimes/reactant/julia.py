@@ -135,7 +135,7 @@ def _check_thread() -> None:
 
 
 def translate(error: Any) -> PyReactantError:
-    """One of our errors for one of Julia's, with Julia's backtrace as a note."""
+    """Our error for an error of Julia, with Julia's backtrace as a note."""
     if _module is None:
         return PyReactantError(str(error.exception))
     parts = _module.explain(error.exception, error.backtrace)

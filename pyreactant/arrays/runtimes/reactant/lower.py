@@ -88,7 +88,7 @@ class _Traced:
     outputs: list[tuple[tuple[int, ...], np.dtype[Any]]]
 
     def in_julia(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """What is listed by result, in Julia's order."""
+        """Values that are listed by result, in Julia's order."""
         by_number = dict(zip(self.numbers, values, strict=True))
         return tuple(by_number[number] for number in range(len(values)))
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument, code_of
+from ..base.errors import FileError, InvalidArgumentError, RequirementError, argument, code_of
 from . import values
-from .call import Call, What, check_not_importing, chosen, is_remote, resolve
+from .call import Call, check_not_importing, chosen, is_remote, resolve
 from .job import Job
 from .keeper import say
 from .record import Record, Status, create, draft, private_file, private_folder, release, written
+from .spec import Env, RunSpec, What
 from .targets import Target
 
 LIMIT = 100 << 20
@@ -178,9 +179,6 @@ def _copy_file(source: Path, to: Path) -> None:
         shutil.copy2(source, to)
 
 
-Env = Mapping[str, str] | Iterable[str] | None
-
-
 def submit(
     what: What,
     arguments: Mapping[str, Any] | Sequence[Any] | None = None,
@@ -223,40 +221,49 @@ def submit(
         'done'
     """
     positional, named = _split(arguments)
-    return start(what, positional, named, on=on, copies=copies, requirements=requirements, env=env)
+    spec = RunSpec(
+        what=what,
+        on=on,
+        arguments=positional,
+        named=named,
+        copies=copies,
+        requirements=requirements,
+        env=env,
+    )
+    return start(spec)
 
 
-def start(
-    what: What,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
-    *,
-    on: Target | None,
-    copies: Iterable[str | Path],
-    requirements: str | Path | None,
-    env: Env,
-) -> Job:
-    """As `submit`, with both kinds of arguments."""
+def start(spec: RunSpec, *, stay: bool = False) -> Job:
+    """Start a run at its place.
+
+    Args:
+        spec: The run.
+        stay: Whether this process keeps the run until its end, if the place allows it; else this
+            returns at once.
+    """
     check_not_importing()
-    target = _checked(on)
-    call = resolve(what)
-    if call.program and (positional or named):
+    target = _target(spec)
+    call = resolve(spec.what)
+    if call.program and (spec.arguments or spec.named):
         raise InvalidArgumentError("a program has its arguments in its list of words")
-    if callable(what):
-        _check_arguments(what, positional, named)
+    if callable(spec.what):
+        _check_arguments(spec.what, spec.arguments, spec.named)
     encoder = values.Encoder("the argument")
     tree = {
-        "args": [encoder.encode(value, f" {i}") for i, value in enumerate(positional)],
+        "args": [encoder.encode(value, f" {i}") for i, value in enumerate(spec.arguments)],
         # Pairs, because a name may look like a mark of the encoding, such as "$array".
-        "kwargs": {"$dict": [[k, encoder.encode(v, f" {k}")] for k, v in named.items()]},
+        "kwargs": {"$dict": [[k, encoder.encode(v, f" {k}")] for k, v in spec.named.items()]},
     }
-    variables = chosen(env)
-    needed = _requirements(requirements)
-    code = find_code(call, copies)
+    variables = chosen(spec.env)
+    needed = _requirements(spec.requirements)
+    code = find_code(call, spec.copies)
     if call.julia:
         target.check_julia(call.program[0])
     target.check()
-    record = create(call.text, target.kind, target.settings(), more={"code": str(code)})
+    more = {"code": str(code), "env": sorted(variables)}
+    if spec.out is not None:
+        more["run"] = str(Path(spec.out).absolute())
+    record = create(call.text, target.kind, target.settings(), more=more)
     try:
         _prepare(record, call, code, target)
         with written(record.work):
@@ -268,7 +275,10 @@ def start(
                 with private_file(record.work / "requirements.txt") as file:
                     file.write(needed)
         say(f"job {record.id} on {target.kind}, {code}")
-        target.start(record)
+        if stay and target.stays:
+            target.stay(record)
+        else:
+            target.start(record)
     except KeyboardInterrupt:
         record.ask_to_cancel()  # whoever keeps it by now looks at this
         raise
@@ -298,26 +308,21 @@ def _check_arguments(
         raise InvalidArgumentError(f"{function.__qualname__}(): {error}") from None
 
 
-def plan(
-    what: What,
-    *,
-    on: Target | None = None,
-    copies: Iterable[str | Path] = (),
-    requirements: str | Path | None = None,
-    env: Env = None,
-) -> str:
-    """What `submit` would copy and ask for, as text; nothing is started."""
-    target = _checked(on)
+def plan(spec: RunSpec) -> str:
+    """What `start` would copy and ask for, as text; nothing is started."""
+    target = _target(spec)
     target.check_settings()
-    call = resolve(what)
-    chosen(env)
-    _requirements(requirements)
-    code = find_code(call, copies)
-    record = draft(call.text, target.kind, target.settings(), code=str(code))
+    call = resolve(spec.what)
+    chosen(spec.env)
+    _requirements(spec.requirements)
+    code = find_code(call, spec.copies)
+    more = {} if spec.out is None else {"run": str(Path(spec.out).absolute())}
+    record = draft(call.text, target.kind, target.settings(), code=str(code), **more)
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
 
 
-def _checked(on: Target | None) -> Target:
+def _target(spec: RunSpec) -> Target:
+    on = spec.on
     if on is None:
         from .targets import Local
 

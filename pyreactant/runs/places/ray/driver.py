@@ -1,4 +1,4 @@
-"""The child process that talks to Ray: ``python -m pyreactant.runs.jobs.ray_driver ADDRESS``.
+"""The child process that talks to Ray: ``python -m pyreactant.runs.places.ray.driver ADDRESS``.
 
 It reads requests as lines of JSON from standard input, and answers each with a line. It is a
 process of its own because a head that does not answer holds Ray's calls for minutes, and because
@@ -20,12 +20,12 @@ from typing import Any
 
 import ray
 
-from ...base.errors import ExitCode, FileError, PyReactantError
-from ...base.files import unpack
-from ..supervisor import RunReport
-from ..supervisor.metrics import FILE as _METRICS
-from .keeper import VAGUE
-from .record import load, private_folder, written
+from ....base.errors import ExitCode, FileError, PyReactantError
+from ....base.files import unpack
+from ...keeper import VAGUE
+from ...record import load, private_folder, written
+from ...supervisor import RunReport
+from ...supervisor.metrics import FILE as _METRICS
 
 NAMESPACE = "pyreactant"
 _LIMIT = 30.0
@@ -99,7 +99,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def _start(name: str, text: str, archive: Path) -> dict[str, Any]:
     """Make the keeper and hand it the job."""
-    from . import ray_host, ray_keeper
+    from . import host as ray_host
+    from . import keeper as ray_keeper
 
     # The cluster need not have pyreactant: the two classes travel as code.
     for module in (ray_host, ray_keeper):

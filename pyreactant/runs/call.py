@@ -11,12 +11,12 @@ import shutil
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import (
+from ..base.errors import (
     FileError,
     InvalidArgumentError,
     PyReactantError,
@@ -24,11 +24,8 @@ from ...base.errors import (
     StateError,
     argument,
 )
-from ...base.settings import SETTINGS
-
-What = Callable[..., Any] | str | Sequence[str]
-"""A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
-
+from ..base.settings import SETTINGS
+from .spec import Env, What
 
 importing: str | None = None
 """The function whose file this worker imports now."""
@@ -182,7 +179,7 @@ def _in_module(module: str, name: str) -> Call:
 
 
 def _of_program(words: tuple[str, ...]) -> Call:
-    from ..supervisor.program import find_program  # the supervisor's modules take time
+    from .supervisor.program import find_program  # the supervisor's modules take time
 
     if words[0].endswith(".jl"):
         words = ("julia", *words)
@@ -215,7 +212,7 @@ def find_julia(name: str) -> str:
     Raises:
         RequirementError: There is no Julia here, or not our Julia package.
     """
-    from ...julia.place import find_place, package_folder
+    from ..julia.place import find_place, package_folder
 
     package_folder()
     if (found := shutil.which(name)) is not None:
@@ -247,7 +244,7 @@ def check_not_importing() -> None:
         )
 
 
-_ROOT = Path(__file__).resolve().parent.parent.parent.parent
+_ROOT = Path(__file__).resolve().parent.parent.parent
 """The folder from which pyreactant is imported."""
 _LOGIN = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 _PREFIXES = ("LANG", "LC_", "XDG_", "NVIDIA_", "CUDA_")
@@ -258,7 +255,7 @@ _OURS = frozenset(name for name, setting in SETTINGS.items() if setting.reader =
 }
 
 
-def chosen(env: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+def chosen(env: Env) -> dict[str, str]:
     """The variables that the user names: values, or names whose values are taken from here.
 
     Raises:

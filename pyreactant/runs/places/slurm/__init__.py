@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from ...base.errors import (
+from ....base.errors import (
     DeadlineError,
     ExitCode,
     InvalidArgumentError,
@@ -25,14 +25,13 @@ from ...base.errors import (
     argument,
     code_of_signal,
 )
-from ...base.files import replacing
-from ...base.settings import JOB
-from ...process.group.coordinator import SECRET_FILE
-from ..supervisor.cause import EXIT_CODES
-from ..supervisor.slurm_job import JobId, cancel_command, check_reached, job_fields
-from .call import of_login
-from .keeper import VAGUE, ended, finish, install, running_once
-from .record import (
+from ....base.files import replacing
+from ....base.settings import JOB
+from ....process.group.coordinator import SECRET_FILE
+from ....process.group.group import env_int
+from ...call import of_login
+from ...keeper import VAGUE, ended, finish, install, running_once
+from ...record import (
     Record,
     Status,
     jobs_folder,
@@ -41,10 +40,25 @@ from .record import (
     private_file,
     written,
 )
-from .target import Target
+from ...spec import command_line, option
+from ...supervisor.cause import EXIT_CODES
+from ..target import Target
+from .controller import Command, JobId, cancel_command, check_once, check_reached, job_fields
 
 INTERVAL = 2.0
 """Seconds between two questions to the controller, by all processes of this user together."""
+
+ASKED = {
+    "nodes": "nodes",
+    "tasks_per_node": "ntasks-per-node",
+    "gpus_per_node": "gpus-per-node",
+    "cpus_per_task": "cpus-per-task",
+    "account": "account",
+    "partition": "partition",
+    "constraint": "constraint",
+    "time": "time",
+}
+"""Options of sbatch, by the field that sets each."""
 
 _LIMIT = 120.0
 """Seconds within which a cancelled job must be gone; Slurm's KillWait is 30 s by default."""
@@ -70,7 +84,7 @@ _LOST = {
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm(Target):
-    """A batch job on a Slurm cluster.
+    """A batch job on a Slurm cluster; `Processes` has what every place has.
 
     Attributes:
         nodes: Number of nodes.
@@ -81,27 +95,24 @@ class Slurm(Target):
         partition: Partition.
         constraint: Required node features, such as "gpu".
         time: Time limit, such as "01:00:00".
-        devices_per_process: CPU devices, or GPUs, of each process.
-        platform: "cpu" or "gpu"; None for the best available.
-        backend: Runtime, "jax" or "reactant".
-        stall_timeout: Seconds without a pulse after which a process counts as stalled.
         options: Further options of sbatch, such as "--exclusive".
     """
 
     kind: ClassVar[str] = "slurm"
-    nodes: int = 1
-    tasks_per_node: int = 1
-    gpus_per_node: int | None = None
-    cpus_per_task: int | None = None
-    account: str | None = None
-    partition: str | None = None
-    constraint: str | None = None
-    time: str | None = None
-    devices_per_process: int | None = None
-    platform: str | None = None
-    backend: str | None = None
-    stall_timeout: float = 300.0
-    options: tuple[str, ...] = ()
+    nodes: int = option(1, "Number of nodes.", "Slurm")
+    tasks_per_node: int = option(1, "Number of processes per node.", "Slurm")
+    gpus_per_node: int | None = option(None, "GPUs of each node.", "Slurm")
+    cpus_per_task: int | None = option(None, "CPUs of each process.", "Slurm")
+    account: str | None = option(None, "Slurm account.", "Slurm")
+    partition: str | None = option(None, "Slurm partition.", "Slurm")
+    constraint: str | None = option(None, "Required node features, such as gpu.", "Slurm")
+    time: str | None = option(None, "Time limit, such as 01:00:00.", "Slurm")
+    options: tuple[str, ...] = option(
+        (),
+        "A further option of sbatch, such as --exclusive; repeatable.",
+        "Slurm",
+        name="--sbatch",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.options, list):  # of JSON
@@ -114,9 +125,7 @@ class Slurm(Target):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
-        wrong = [word for word in self.options if not word.startswith("-")]
-        if wrong:
-            raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
+        check_once(self.asked(), self.options)
 
     def check(self) -> None:
         """As `Target.check`."""
@@ -199,23 +208,18 @@ class Slurm(Target):
             Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
         )
 
+    def asked(self) -> dict[str, object]:
+        """What is asked of sbatch, by its names of options."""
+        values = {name: getattr(self, field) for field, name in ASKED.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
     def _sbatch(self, record: Record) -> list[str]:
-        chosen = {
-            "nodes": self.nodes,
-            "ntasks-per-node": self.tasks_per_node,
-            "gpus-per-node": self.gpus_per_node,
-            "cpus-per-task": self.cpus_per_task,
-            "account": self.account,
-            "partition": self.partition,
-            "constraint": self.constraint,
-            "time": self.time,
-        }
         return [
             "sbatch",
             "--parsable",
             f"--job-name={_name(record)}",
-            *(f"--{name}={value}" for name, value in chosen.items() if value is not None),
-            "--no-requeue",
+            *(f"--{name}={value}" for name, value in self.asked().items()),
+            "--requeue" if self.max_restarts else "--no-requeue",
             "--signal=USR1@90",
             "--open-mode=append",
             f"--chdir={record.folder}",
@@ -231,9 +235,7 @@ class Slurm(Target):
     def step(self, record: Record) -> list[str]:
         """The command that starts the supervisors, one for each process."""
         options = ["--out", str(record.run), "--start-timeout", "300", "--grace", "20"]
-        for name in ("devices_per_process", "platform", "backend", "stall_timeout"):
-            if (value := self.settings().get(name)) is not None:
-                options += [f"--{name.replace('_', '-')}", str(value)]
+        options += command_line(self, leave_out=["max_restarts"])  # which are Slurm's requeues
         # A node that is cut off never reports the end of its task; with --wait srun ends without.
         srun = ["srun", "--kill-on-bad-exit=1", "--wait=15"]
         run = [sys.executable, "-m", "pyreactant", "run", "--quiet", *options]
@@ -247,7 +249,7 @@ _SCRIPT = """\
 unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
 unset LD_PRELOAD # Julia does not start with some libraries
 export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}} # since Slurm 22.05 srun does not inherit it
-exec {python} -m pyreactant.runs.jobs.slurm {folder}
+exec {python} -m pyreactant.runs.places.slurm {folder}
 """
 
 
@@ -289,10 +291,23 @@ def keep(record: Record) -> Status:
             ).returncode
     finally:
         secret.unlink(missing_ok=True)
+    if record.report().get("cause") == "preempted":
+        _requeue(Slurm(**record.settings), number)
     if record.report().get("cause") in ("preempted", "interrupted"):
         # Slurm knows who sent a signal, but says it when this process has ended: to `status`.
         return Status("running", "its processes have ended")
     return ended(record, code if code >= 0 else code_of_signal(-code))
+
+
+def _requeue(target: Slurm, number: int) -> None:
+    """Let Slurm start the job again: its programs saved and stopped before the time limit."""
+    restart = env_int("SLURM_RESTART_COUNT") or 0
+    if restart >= target.max_restarts:
+        return
+    print(f"preempted: requeue {restart + 1} of {target.max_restarts}", flush=True)  # noqa: T201
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if not Command(["scontrol", "requeue", str(number)]).outcome().returncode:
+        time.sleep(_LIMIT)  # Slurm ends this script during the sleep
 
 
 def _after(record: Record, state: str) -> Status:
@@ -421,7 +436,3 @@ def _ask() -> list[Row]:
         number, state, reason, name = line.split("|", 3)
         rows.append(Row(int(number), name, state, "" if reason == "None" else reason))
     return rows
-
-
-if __name__ == "__main__":
-    main()

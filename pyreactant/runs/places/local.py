@@ -6,49 +6,38 @@ import shlex
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
 from ...base.errors import DeadlineError, ExitCode, FileError
 from ...base.files import is_full
 from ...base.settings import JOB
+from ..call import of_login
+from ..keeper import Repeated, detach, ended, install, running_once
+from ..record import Record, Status, lock_of
+from ..spec import Supervision, command_line
 from ..supervisor import RunOptions, supervise
-from .call import of_login
-from .keeper import Repeated, detach, ended, install, running_once
-from .record import Record, Status, lock_of
 from .target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Target):
+class Local(Target, Supervision):
     """Processes of this machine.
 
     Attributes:
         processes: Number of processes.
-        devices_per_process: CPU devices, or GPUs, of each process.
-        platform: "cpu", "gpu" or "tpu"; None for the best available.
-        backend: Runtime, "jax" or "reactant".
-        timeout: Limit of the run in seconds.
-        max_restarts: Maximum number of restarts after a failure.
-        stall_timeout: Seconds without a pulse after which a process counts as stalled.
         grace: Seconds that a cancelled program has to end by itself.
     """
 
     kind: ClassVar[str] = "local"
     processes: int = 1
-    devices_per_process: int | None = None
-    platform: str | None = None
-    backend: str | None = None
-    timeout: float | None = None
-    max_restarts: int = 0
-    stall_timeout: float = 300.0
     grace: float = 10.0
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
         super().check_settings()
-        _options(self, ["-m", "pyreactant.runs.jobs.worker"], None)
+        _options(self, ["-m", "pyreactant.runs.worker"], None)
 
     def check(self) -> None:
         """As `Target.check`."""
@@ -56,9 +45,7 @@ class Local(Target):
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
-        named = ("processes", "grace")
-        given = {name: value for name, value in self.settings().items() if name not in named}
-        options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        options = command_line(self, leave_out=["processes", "grace"])
         run = ["pyreactant", "run", f"--processes={self.processes}", f"--grace={self.grace:g}"]
         return shlex.join([*run, *options, f"--out={record.run}", "--", *record.command()])
 
@@ -175,16 +162,5 @@ def _kill_with(mark: bytes) -> bool:
 
 
 def _options(target: Local, program: list[str], folder: Path | None) -> RunOptions:
-    return RunOptions(
-        program=program,
-        processes=target.processes,
-        devices_per_process=target.devices_per_process,
-        platform=target.platform,
-        backend=target.backend,
-        timeout=target.timeout,
-        max_restarts=target.max_restarts,
-        stall_timeout=target.stall_timeout,
-        grace=target.grace,
-        folder=folder,
-        quiet=True,
-    )
+    settings = {field.name: getattr(target, field.name) for field in fields(Supervision)}
+    return RunOptions(program=program, folder=folder, quiet=True, **settings)

@@ -8,14 +8,17 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError
-from ...base.words import has_ended
+from ....base.errors import FileError, InvalidArgumentError, RequirementError
+from ....base.words import has_ended
 
 _NO_CONTROLLER = (
     "Unable to contact slurm controller",
     "Could not establish a configuration source",
     "Unable to process configuration file",
 )
+
+COMMENT = "pyreactant:"
+"""In a job's comment, the beginning of what names its output folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,37 @@ def check_reached(done: subprocess.CompletedProcess[str]) -> None:
             f"{done.args[0]} does not reach Slurm's controller: {said.splitlines()[-1]}; check "
             "with scontrol ping that it runs, and run this command on a login node of the cluster"
         )
+
+
+_LETTERS = {
+    "-A": "--account",
+    "-C": "--constraint",
+    "-N": "--nodes",
+    "-c": "--cpus-per-task",
+    "-p": "--partition",
+    "-t": "--time",
+}
+
+
+def check_once(asked: Mapping[str, object], more: Sequence[str]) -> None:
+    """Check further options of sbatch: sbatch would take the last one of two.
+
+    Args:
+        asked: Options of sbatch by long name, with their values.
+        more: Further options as words.
+
+    Raises:
+        InvalidArgumentError: A word is no option, or says what is asked already.
+    """
+    wrong = [word for word in more if not word.startswith("-")]
+    if wrong:
+        raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
+    given = {f"--{name}" for name in asked}
+    for word in more:
+        name = word.partition("=")[0] if word.startswith("--") else _LETTERS.get(word[:2], word)
+        if name in given:
+            own = name.replace("--ntasks-per-node", "--tasks-per-node")
+            raise InvalidArgumentError(f"give {own} or --sbatch={word}, not both")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """All jobs of this user: found by their ids, listed, and removed."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError, PyReactantError
+from ..base.errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
 from .left import left
 from .record import DamagedError, Record, Status, changed, jobs_folder, load
@@ -38,6 +39,7 @@ def folder_of(name: str) -> Path:
     if (jobs_folder() / name).is_dir():
         return jobs_folder() / name
     found = [one for one in names() if one.startswith(name) or one.endswith(name)]
+    found += [] if found else _with_number(name)
     if len(found) > 1:
         some = ", ".join(found[:4])
         raise InvalidArgumentError(f"{len(found)} jobs have an id like {name}: {some}; write more")
@@ -46,6 +48,18 @@ def folder_of(name: str) -> Path:
             f"there is no job {name} in {jobs_folder()}; pyreactant jobs list shows all jobs"
         )
     return jobs_folder() / found[0]
+
+
+def _with_number(name: str) -> list[str]:
+    """The jobs that Slurm knows by this number."""
+    if not name.isdecimal():
+        return []
+    number, having = int(name), []
+    for file in jobs_folder().glob("*/handle.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a record that is damaged
+            if json.loads(file.read_bytes()).get("slurm") == number:
+                having.append(file.parent.name)
+    return having
 
 
 def names() -> list[str]:
@@ -176,7 +190,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
             )
         slices = left(record)
     if slices:
-        from ..queued.request import CloudError
+        from .queued.request import CloudError
 
         why = "; ".join(map(str, slices))
         raise CloudError(f"the record of the job {folder.name} stays: {why}")

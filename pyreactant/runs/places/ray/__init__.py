@@ -13,14 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...base.errors import DeadlineError, ExitCode, InvalidArgumentError, RequirementError, argument
-from .keeper import say
-from .ray_cluster import Cluster, UnreachableError, cluster_at, keep
-from .record import Record, Status, lock_of, private_file, written
-from .target import Target
+from ....base.errors import (
+    DeadlineError,
+    ExitCode,
+    InvalidArgumentError,
+    RequirementError,
+    argument,
+)
+from ...keeper import say
+from ...record import Record, Status, lock_of, private_file, written
+from ...spec import command_line, option
+from ..target import Target
+from .cluster import Cluster, UnreachableError, cluster_at, keep
 
 if TYPE_CHECKING:
-    from ...base.slices.topology import Topology
+    from ....base.slices.topology import Topology
 
 _ASK, _BRING, _END = 40.0, 3600.0, 120.0
 """Seconds for a question, for files, and until a cancelled job is gone."""
@@ -29,7 +36,7 @@ _NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(Target):
-    """Hosts of a Ray cluster, one process on each.
+    """Hosts of a Ray cluster, one process on each; `Processes` has what every place has.
 
     Attributes:
         topology: Slice of Cloud TPU, such as "v6e-16"; None for GPU or CPU nodes.
@@ -40,28 +47,24 @@ class Ray(Target):
         address: The cluster, as for `ray.init`: "HOST:6379", or "ray://HOST:10001" from a machine
             outside; None for $RAY_ADDRESS, or the cluster of this machine.
         platform: "cpu", "gpu" or "tpu"; None for "tpu" with a topology, else the best available.
-        devices_per_process: CPU devices, or GPUs, of each process.
-        backend: Runtime, "jax" or "reactant".
-        timeout: Limit of the run in seconds.
-        stall_timeout: Seconds without a pulse after which a process counts as stalled.
         wait: Seconds to wait for the resources.
         keep: Hours for which the cluster keeps logs and value until they are fetched.
     """
 
     kind: ClassVar[str] = "ray"
-    topology: str | None = None
-    slices: int = 1
-    hosts: int = 1
-    num_gpus: int = 0
-    num_cpus: float = 1
-    address: str | None = None
-    platform: str | None = None
-    devices_per_process: int | None = None
+    topology: str | None = option(None, "Slice of Cloud TPU, such as v6e-16.", "Devices")
+    slices: int = option(1, "Number of slices.", "Devices")
+    hosts: int = option(1, "Number of hosts, without --topology.", "Ray")
+    num_gpus: int = option(0, "GPUs of each host.", "Ray")
+    num_cpus: float = option(1.0, "CPUs that Ray sets aside on each host.", "Ray")
+    address: str | None = option(
+        None, "The cluster, such as HOST:6379.", "Ray", shown="$RAY_ADDRESS"
+    )
     backend: str = "jax"
-    timeout: float | None = None
-    stall_timeout: float = 300.0
-    wait: float = 3600.0
-    keep: float = 24.0
+    wait: float = option(3600.0, "Seconds to wait for the resources.", "Time limits")
+    keep: float = option(
+        24.0, "Hours for which the cluster keeps logs and value.", "Ray", name="--keep-hours"
+    )
 
     def __post_init__(self) -> None:
         # Other shells need not have the variable, nor be on this machine's cluster.
@@ -262,7 +265,7 @@ class Ray(Target):
         """
         if self.topology is None:
             return None
-        from ...base.slices.topology import topology
+        from ....base.slices.topology import topology
 
         return topology(self.topology, self.slices)
 
@@ -270,22 +273,14 @@ class Ray(Target):
         """Arguments of ``pyreactant`` on each host."""
         platform = self.platform or ("tpu" if self.topology else None)
         options = ["--out", "../../runs", "--quiet", "--grace", "10", "--start-timeout", "300"]
-        for name, value in (
-            ("platform", platform),
-            ("devices-per-process", self.devices_per_process),
-            ("backend", self.backend),
-            ("timeout", self.timeout),
-            ("stall-timeout", self.settings().get("stall_timeout")),
-        ):
-            if value is not None:
-                options += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
+        options += command_line(dataclasses.replace(self, platform=platform))
         return ["run", *options, "--", *record.command("work", "../out")]
 
     def _text(self, record: Record) -> str:
         """The keeper's orders, as JSON."""
         import json
 
-        from ..supervisor.cause import EXIT_CODES
+        from ...supervisor.cause import EXIT_CODES
 
         found = self._slice()
         asked = {
@@ -323,7 +318,7 @@ def _pause(record: Record, deadline: float, limit: float) -> None:
 
 def _write_archive(file: Path, record: Record) -> None:
     """Write pyreactant and what the job needs, as the hosts unpack it."""
-    from ..queued.workers import add_package, without_owner
+    from ...queued.workers import add_package, without_owner
 
     with (
         written(file),

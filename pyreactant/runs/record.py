@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, RequirementError
-from ...base.files import replacing, state_folder
+from ..base.errors import FileError, RequirementError
+from ..base.files import replacing, state_folder
 from .fields import is_made_of
 
 SCHEMA = 1
@@ -109,7 +109,7 @@ class Record:
     @property
     def run(self) -> Path:
         """The supervisor's folder, with process-N.log and report.json."""
-        if self.origin == "slurm submit" and (run := self.handle().get("run")):
+        if self.target == "slurm" and self.origin != "submit" and (run := self.handle().get("run")):
             return Path(run)
         return Path(self.more.get("run", self.folder / "run"))
 
@@ -175,8 +175,9 @@ class Record:
     def report(self) -> dict[str, Any]:
         """The supervisor's report; empty if there is none."""
         found: dict[str, Any] = {}
-        # A job of `slurm submit` has a folder for each runtime; the first that failed counts.
-        for path in (self.run / "report.json", *sorted(self.run.glob("*/report.json"))):
+        # A cross-check has a folder for each runtime; the first that failed counts.
+        run = self._last_restart() or self.run
+        for path in (run / "report.json", *sorted(run.glob("*/report.json"))):
             with contextlib.suppress(OSError, ValueError):
                 read = json.loads(path.read_text(encoding="utf-8"))
                 if isinstance(read, dict) and "cause" in read:
@@ -185,9 +186,14 @@ class Record:
                         return read
         return found
 
+    def _last_restart(self) -> Path | None:
+        """The supervisor's folder after Slurm has started the job again; None before."""
+        folders = self.run.glob("restart-*")
+        return max(folders, key=lambda folder: int(folder.name[8:]), default=None)
+
     def log(self, process: int) -> Path:
         """The log of one process; it may not exist yet."""
-        own = self.run / f"process-{process}.log"
+        own = (self._last_restart() or self.run) / f"process-{process}.log"
         if self.origin != "submit" and not own.exists():  # runs of several runtimes, or attempts
             return next(iter(sorted(self.run.glob(f"**/{own.name}"))), own)
         return own
@@ -200,7 +206,7 @@ class Record:
             out: Where `out` is for the processes; None for here.
         """
         folders = work or str(self.work), out or str(self.out)
-        return ["-m", "pyreactant.runs.jobs.worker", *folders]
+        return ["-m", "pyreactant.runs.worker", *folders]
 
     def is_kept(self) -> bool:
         """Whether a process of this machine holds the lock."""

@@ -1,11 +1,11 @@
 """The keeper of a job on this machine: a detached process that holds the lock until the end.
 
-``python -m pyreactant.runs.jobs.keeper FOLDER`` inherits the descriptor of the lock, leaves the
+``python -m pyreactant.runs.keeper FOLDER`` inherits the descriptor of the lock, leaves the
 process that started it, and calls `keep` of the target's file. The file ``cancel`` in the folder
 asks it to end; it looks every tenth of a second, so that no signal can hit another process.
 
-`pyreactant run` and `tpu run` in the foreground, and jobs of `slurm submit`, are listed as jobs;
-the first two are their own keepers.
+`pyreactant run` here, and cross-checks at a place, are listed as jobs; those in the foreground are
+their own keepers.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import ExitCode, PyReactantError, RequirementError
-from ...base.files import cache_folder
-from ...base.settings import JOB
-from ...process.group import resolve
+from ..base.errors import ExitCode, PyReactantError, RequirementError
+from ..base.files import cache_folder
+from ..base.settings import JOB
+from ..process.group import resolve
 from .record import Record, Status, create, load, private_file, private_folder, release, written
 
 _TICK = 0.1
@@ -48,7 +48,7 @@ def detach(record: Record, lock: int, environment: Mapping[str, str]) -> None:
     Raises:
         RequirementError: The keeper did not start.
     """
-    argv = [sys.executable, "-m", "pyreactant.runs.jobs.keeper", str(record.folder)]
+    argv = [sys.executable, "-m", "pyreactant.runs.keeper", str(record.folder)]
     with private_file(record.folder / "keeper.log") as log:
         ran = subprocess.run(
             argv,
@@ -83,7 +83,7 @@ def keep(record: Record) -> Status:
     Returns:
         How it ended.
     """
-    module = importlib.import_module(f".{record.target}", __package__)
+    module = importlib.import_module(f".places.{record.target}", __package__)
 
     def kept() -> Status:
         # It may be ignored here, or blocked, as in all processes of Ray.
@@ -309,7 +309,7 @@ def submitted_to_slurm(what: str, submit: Callable[[], tuple[int, Path]]) -> int
         Slurm's number.
     """
     try:
-        record = create(what, "slurm", {}, origin="slurm submit")
+        record = create(what, "slurm", {}, origin="crosscheck")
     except PyReactantError as error:
         say(f"`pyreactant jobs` will not list this job: {error}")
         return submit()[0]

@@ -1,4 +1,6 @@
-"""The program that every process of a job runs: ``-m pyreactant.runs.jobs.worker WORK OUT``.
+"""The program that every process of a job runs: ``-m pyreactant.runs.worker WORK OUT``.
+
+``-m pyreactant.runs.worker FILE.py:NAME`` calls a function in the current folder, without a copy.
 
 It runs the function, or the program, of ``WORK/call.json`` in the copy of the code. Process 0
 writes the function's value to ``OUT/value``. What is raised goes to the supervisor, as for every
@@ -17,15 +19,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...base.errors import ExitCode, InvalidArgumentError
-from ...base.settings import INDEX
+from ..base.errors import ExitCode, InvalidArgumentError
+from ..base.settings import INDEX
 from . import call as _call
-from .call import find_julia, is_remote
+from .call import find_julia, is_remote, resolve
 from .record import private_folder, written
 
 
 def main() -> None:
     """Run what ``call.json`` names, with the environment that the user named."""
+    if len(sys.argv) == 2:
+        called = resolve(sys.argv[1])
+        assert called.file is not None
+        sys.path[0] = str(called.file.parent)
+        data = {"text": called.text, "file": called.file, "module": called.module}
+        _called(_find({**data, "name": called.name}, Path()), {"args": [], "kwargs": {}})
+        return
     work, out = (Path(path).resolve() for path in sys.argv[1:3])
     call = json.loads((work / "call.json").read_bytes())
     os.environ.update(_environment(work))
@@ -75,8 +84,8 @@ def _environment(work: Path) -> Mapping[str, str]:
 
 def _run_program(words: list[str]) -> None:
     """Run a Python program as Python does, or any command, from the copy of the code."""
-    from ...process.supervised.command import become
-    from ..supervisor.program import find_program, for_julia
+    from ..process.supervised.command import become
+    from .supervisor.program import find_program, for_julia
 
     kind = find_program(words).kind
     if kind == "julia":
@@ -91,7 +100,7 @@ def _run_program(words: list[str]) -> None:
         sys.path[0] = str(Path.cwd())
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         return
-    from ...process.supervised.main import run_script
+    from ..process.supervised.main import run_script
 
     sys.path[0] = str(Path(words[0]).resolve().parent)
     run_script(words[0])
@@ -138,7 +147,7 @@ def gathered(value: Any) -> Any:
         return value.gather()
     if value.is_fully_addressable:
         return np.asarray(value)
-    from ...arrays.runtimes.operations import from_jax
+    from ..arrays.runtimes.operations import from_jax
 
     return from_jax(value).gather()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import (
+from ..base.errors import (
     DeadlineError,
     ExitCode,
     FileError,
@@ -24,7 +24,7 @@ from .record import Record, Status
 from .store import find
 
 if TYPE_CHECKING:
-    from ..supervisor.metrics import Metric
+    from .supervisor.metrics import Metric
 
 _POLL, _SLOWEST = 0.05, 0.5
 _PATIENCE = 120.0
@@ -103,11 +103,13 @@ class Job:
         if process < 0:
             raise InvalidArgumentError(f"{argument('process')} must be 0 or more, got {process}")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        read = 0
+        read, before = 0, None
         ask = _Patient(self)
         for _ in _pauses(self.id, None):
             ended = not follow or ask.status().ended
             path = self.target.logs(self.record, process)
+            if path != before:  # Slurm has started the job again
+                read, before = 0, path
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek(read)
                 while data := file.read(1 << 16):
@@ -128,7 +130,7 @@ class Job:
         Raises:
             FileError: They cannot be read.
         """
-        from ..supervisor.metrics import read_metrics
+        from .supervisor.metrics import read_metrics
 
         return read_metrics(self.record.run)
 

@@ -11,34 +11,37 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from ...base.errors import (
     DeadlineError,
+    ExitCode,
     InvalidArgumentError,
     PyReactantError,
     RequirementError,
     argument,
 )
 from ...base.files import is_full
+from ..call import of_login
+from ..keeper import cancelled_by_file, detach, ended, say
+from ..left import left
 from ..queued.job import Phase
 from ..queued.request import CloudError
+from ..record import Record, Status, draft, lock_of, private_folder, written
+from ..spec import Option, option
 from ..supervisor.metrics import FILE
-from .call import of_login
-from .keeper import detach, ended, say
-from .left import left
+from ..values import copy_store
 from .local import cancel_kept, kept_status
-from .record import Record, Status, draft, lock_of, private_folder, written
 from .target import Target
-from .values import copy_store
 
 if TYPE_CHECKING:
     from ..queued.client import Client
     from ..queued.job import Job
     from ..queued.request import Request
+    from ..supervisor import RunReport
 
 _ENVIRONMENT = ("CLOUDSDK_", "GOOGLE_", "SSH_AUTH_SOCK")
 """Prefixes of the variables that gcloud, Google's client and ssh read."""
@@ -60,19 +63,23 @@ _STATES = {
 class TPU(Target):
     """New slices of Cloud TPU, which are deleted when the job has ended, however it ends.
 
+    `Processes` has what every place has.
+
     Attributes:
         accelerator_type: Slice, such as "v6e-16".
         project: GCP project that is billed; None for $PROJECT.
         zone: Zone, such as "asia-northeast1-b"; None for $ZONE.
+        name: Id of the queued resource; None for one that follows from the job's id.
         slice_count: Number of slices.
-        spot: Whether the slices may be preempted, at a lower price.
-        reserved: Whether the slices come from a reservation.
+        provisioning: "on-demand", "spot" (may be preempted, at a lower price) or "reserved".
+        spot: Short for ``provisioning="spot"``.
+        reserved: Short for ``provisioning="reserved"``.
         runtime_version: TPU VM image; None for the slice's own.
         lifetime: Hours after which the VMs delete the slices.
+        valid_for: Hours for which the request may wait in the queue; None for as long as `wait`.
         wait: Seconds for the slices to become ACTIVE.
-        retries: New attempts after a preemption.
-        timeout: Limit of the run in seconds.
-        stall_timeout: Seconds without a pulse after which a process counts as stalled.
+        reach_timeout: Seconds for the VMs to accept ssh.
+        kept: Whether to keep the slices.
         network: Network of the VMs.
         subnetwork: Subnetwork of the VMs.
         internal_ips: Whether the VMs have no public IP addresses.
@@ -81,41 +88,74 @@ class TPU(Target):
         ssh_flags: Further flags of ssh.
         python: Interpreter on the VMs that has every requirement; None installs one.
         platform: "tpu", or "cpu" for a trial.
-        devices_per_process: CPU devices of each process, with platform "cpu".
-        backend: Runtime, "jax" or "reactant".
+        backend: Runtime, "jax" or "reactant"; "jax,reactant" for both, one after the other.
         transport: Protocol of Google's client, "rest" or "grpc".
         store: Folder of Cloud Storage that also gets the value, such as "gs://mine/values"; from
             there it comes back if this machine was off when the job ended. The VMs' account must be
             allowed to write there.
+        retries: What version 0.1 called `max_restarts`.
     """
 
     kind: ClassVar[str] = "tpu"
-    accelerator_type: str = dataclasses.field(kw_only=False)
-    project: str | None = None
-    zone: str | None = None
-    slice_count: int = 1
+    known: ClassVar[Mapping[str, Sequence[str]]] = {}  # `queued.job.Job` checks them
+    stays: ClassVar[bool] = True
+    accelerator_type: str = dataclasses.field(
+        kw_only=False,
+        metadata={
+            "option": Option(
+                "Slice of Cloud TPU, such as v6e-16.",
+                "Devices",
+                name="--topology",
+                variable="ACCELERATOR_TYPE",
+            )
+        },
+    )
+    project: str | None = option(
+        None, "GCP project that is billed.", "Cloud TPU", variable="PROJECT"
+    )
+    zone: str | None = option(
+        None, "Zone, such as asia-northeast1-b.", "Cloud TPU", variable="ZONE"
+    )
+    name: str | None = option(None, "Id of the queued resource.", "Cloud TPU", variable="QR_ID")
+    slice_count: int = option(
+        1, "Number of slices.", "Devices", name="--slices", variable="SLICE_COUNT"
+    )
+    provisioning: str = option("on-demand", "on-demand, spot or reserved.", "Cloud TPU")
     spot: bool = False
     reserved: bool = False
-    runtime_version: str | None = None
-    lifetime: float = 6.0
-    wait: float = 3600.0
-    retries: int = 0
-    timeout: float | None = None
-    stall_timeout: float = 300.0
-    network: str | None = None
-    subnetwork: str | None = None
-    internal_ips: bool = False
-    reach: str = "gcloud"
-    user: str | None = None
-    ssh_flags: tuple[str, ...] = ()
-    python: str | None = None
+    runtime_version: str | None = option(
+        None, "TPU VM image.", "Cloud TPU", variable="RUNTIME_VERSION", shown="the slice's own"
+    )
+    lifetime: float = option(6.0, "Hours after which the VMs delete the slices.", "Cloud TPU")
+    valid_for: float | None = option(
+        None,
+        "Hours that the request may wait in the queue.",
+        "Cloud TPU",
+        shown="as long as --wait",
+    )
+    wait: float = option(3600.0, "Seconds to wait for the resources.", "Time limits")
+    reach_timeout: float = option(300.0, "Seconds for the VMs to accept ssh.", "Time limits")
+    kept: bool = option(False, "Do not delete the slices.", "Cloud TPU", name="--keep")
+    network: str | None = option(None, "Network of the VMs.", "Cloud TPU")
+    subnetwork: str | None = option(None, "Subnetwork of the VMs.", "Cloud TPU")
+    internal_ips: bool = option(False, "Give the VMs no public IP addresses.", "Cloud TPU")
+    reach: str = option("gcloud", "gcloud (its key and settings) or ssh (your own).", "VMs")
+    user: str | None = option(None, "User on the VMs.", "VMs")
+    ssh_flags: tuple[str, ...] = option(
+        (), "Further flag of ssh, such as --ssh-flag=-p22; repeatable.", "VMs", name="--ssh-flag"
+    )
+    python: str | None = option(None, "Interpreter on the VMs that has every requirement.", "VMs")
     platform: str = "tpu"
-    devices_per_process: int | None = None
     backend: str = "jax"
-    transport: str = "rest"
-    store: str | None = None
+    transport: str = option("rest", "Protocol of Google's client: rest or grpc.", "Cloud TPU")
+    store: str | None = option(
+        None, "Folder of Cloud Storage that also gets the value, such as gs://mine/values.", "VMs"
+    )
+    retries: dataclasses.InitVar[int | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, retries: int | None) -> None:
+        if retries is not None:
+            object.__setattr__(self, "max_restarts", retries)
         # The job's keeper, and other shells, need not have these variables.
         for name in ("project", "zone"):
             object.__setattr__(self, name, getattr(self, name) or os.environ.get(name.upper()))
@@ -144,7 +184,7 @@ class TPU(Target):
 
     def check_julia(self, name: str) -> None:
         """As `Target.check_julia`: Julia comes to the VMs with Reactant."""
-        if self.backend != "reactant" and self.python is None:
+        if "reactant" not in self.backend.split(",") and self.python is None:
             raise InvalidArgumentError(
                 f"a Julia program needs {argument('backend', 'reactant')} on TPU, with which the "
                 f"VMs get Julia, got {self.backend!r}"
@@ -162,6 +202,18 @@ class TPU(Target):
     def start(self, record: Record) -> None:
         """As `Target.start`: the queued resource's name follows from the record's id."""
         detach(record, lock_of(record), of_login(*_ENVIRONMENT))
+
+    def stay(self, record: Record) -> Status:
+        """As `Target.stay`: this process is the launcher; signals delete the slices."""
+        told = _Told(record, say)
+        with cancelled_by_file(record):
+            report = _run(record, told, show_line=lambda line: print(line, flush=True))  # noqa: T201
+        (record.work / "env.json").unlink(missing_ok=True)
+        print(report.to_text(), end="")  # noqa: T201
+        status = ended(record, report.exit_code)
+        if status.exit_code == ExitCode.INTERRUPTED or record.cancelling:
+            status = Status("cancelled", "interrupted", ExitCode.INTERRUPTED)
+        return record.write_status(status)
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
@@ -238,7 +290,7 @@ class TPU(Target):
 
         journal = Journal()
         recorded = journal.of_job(record.id)
-        unrecorded = record.status().state in ("lost", "cancelled") and record.origin == "submit"
+        unrecorded = record.status().state in ("lost", "cancelled") and own_name(record)
         if not recorded and not unrecorded:
             return
         try:
@@ -255,39 +307,65 @@ class TPU(Target):
                 journal.note_trouble(noted.run, str(error), first=True)
 
 
+def own_name(record: Record) -> bool:
+    """Whether nothing but this job can have slices of the job's name."""
+    return record.origin == "submit" and not record.settings.get("name")
+
+
 def keep(record: Record) -> Status:
     """Run a job on its slices, fetch logs and value, and delete the slices."""
+    return ended(record, _run(record, _Told(record)).exit_code)
+
+
+def _run(
+    record: Record, told: "_Told", show_line: Callable[[str], None] = lambda _: None
+) -> "RunReport":
+    """Run a job on its slices.
+
+    Args:
+        record: The job.
+        told: Is told what the launcher does.
+        show_line: Prints a line of any process.
+    """
     from ..queued.journal import Journal
     from ..queued.run import run_job
 
     target = TPU(**record.settings)
     os.chdir(record.folder)  # the job's copies are relative to it
-    private_folder(record.run)
     job = _job(target, record)
-    with (record.run / "process-0.log").open("a") as log:
+    if job.out != record.run:
+        private_folder(record.run)
+    with contextlib.ExitStack() as stack:
+        log: IO[str] | None = None
 
         def show(line: str) -> None:
-            """Keep the lines of process 0, which its supervisor marks; the rest is in tpu/."""
+            """Keep the lines of process 0, which its supervisor marks; files have the rest."""
+            nonlocal log
+            show_line(line)
             text = line.partition("] ")[2]
             if text.startswith("[0] "):
+                if log is None:
+                    log = stack.enter_context((record.run / "process-0.log").open("a"))
                 log.write(f"{text[4:]}\n")
                 log.flush()
 
-        told = _Told(record)
-        report = run_job(
-            job, _client(target.transport), Journal(), tell=told.tell, show=show, enter=told.enter
-        )
+        client = _client(target.transport)
+        report = run_job(job, client, Journal(), tell=told.tell, show=show, enter=told.enter)
     _collect(record, job)
     report = dataclasses.replace(report, folder=str(record.run))
     report.write(record.run)
-    return ended(record, report.exit_code)
+    return report
+
+
+def _into_log(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - standard output is keeper.log
 
 
 class _Told:
     """Keeps what the launcher says in keeper.log, and as the reason of the job's state."""
 
-    def __init__(self, record: Record) -> None:
-        self._record, self._phase = record, Phase.QUEUED
+    def __init__(self, record: Record, tell: Callable[[str], None] = _into_log) -> None:
+        self._record, self._phase, self._tell = record, Phase.QUEUED, tell
 
     def enter(self, phase: Phase) -> None:
         """Write the state in which the job is in this phase."""
@@ -298,7 +376,7 @@ class _Told:
     def tell(self, text: str) -> None:
         """Keep a message of the launcher."""
         with contextlib.suppress(OSError):  # the disk is full
-            print(text, flush=True)  # noqa: T201 - into keeper.log
+            self._tell(text)
         if self._phase is not Phase.RUNNING:
             self._write(text)
 
@@ -331,36 +409,60 @@ def _attempts(out: Path) -> Iterator[Path]:
 
 
 def _job(target: TPU, record: Record) -> "Job":
+    return job_of(
+        target,
+        record.more.get("name") or f"job-{record.id.lower()}",
+        out=record.run if "run" in record.more else record.folder / "tpu",
+        program=record.command("work", "../results/out"),
+        copies=(Path("work"),),
+    )
+
+
+def job_of(target: TPU, name: str, *, out: Path, **more: Any) -> "Job":
+    """What a target asks of Cloud TPU.
+
+    Args:
+        target: The target.
+        name: Id of the queued resource if the target has none.
+        out: Folder for logs, results and report.
+        more: Further fields of `Job`.
+    """
     from ..queued.job import Job
     from ..queued.reach import SshOptions
 
     return Job(
-        request=_request(target, record),
-        out=record.folder / "tpu",
-        program=record.command("work", "../results/out"),
-        backends=(target.backend,),
+        request=request_of(target, name),
+        out=out,
+        backends=[backend.strip() for backend in target.backend.split(",")],
         ssh=SshOptions(target.reach, target.user, target.ssh_flags),
-        copies=(Path("work"),),
         python=target.python,
         platform=target.platform,
         devices=target.devices_per_process or 0,
         wait=target.wait,
         timeout=target.timeout,
         stall_timeout=target.stall_timeout,
-        retries=target.retries,
+        max_restarts=target.max_restarts,
+        reach_timeout=target.reach_timeout,
+        kept=target.kept,
+        **more,
     )
 
 
-def _request(target: TPU, record: Record) -> "Request":
+def request_of(target: TPU, name: str) -> "Request":
+    """The validated request for slices.
+
+    Args:
+        target: The target.
+        name: Id of the queued resource if the target has none.
+    """
     from ..queued.request import LONGEST, SHORTEST, from_environment
 
-    if target.spot and target.reserved:
-        raise InvalidArgumentError("a slice is spot or reserved, not both")
-    for name in ("project", "zone"):
-        if not getattr(target, name):
-            raise InvalidArgumentError(f"give {argument(name)}, or set {name.upper()}")
+    waiting = min(max(target.wait, SHORTEST), LONGEST)
+    for required in ("project", "zone"):
+        if not getattr(target, required):
+            raise InvalidArgumentError(f"give {argument(required)}, or set {required.upper()}")
     given: dict[str, Any] = {
-        "QR_ID": record.more.get("name") or f"job-{record.id.lower()}",
+        "QR_ID": target.name or name,
         "PROJECT": target.project,
         "ZONE": target.zone,
         "ACCELERATOR_TYPE": target.accelerator_type,
@@ -369,13 +471,21 @@ def _request(target: TPU, record: Record) -> "Request":
     }
     return from_environment(
         {name: text for name, text in given.items() if text},
-        provisioning="spot" if target.spot else "reserved" if target.reserved else "on-demand",
-        valid_for=min(max(target.wait, SHORTEST), LONGEST),
+        provisioning=_provisioning(target),
+        valid_for=waiting if target.valid_for is None else target.valid_for * 3600,
         lifetime=target.lifetime * 3600,
         network=target.network,
         subnetwork=target.subnetwork,
         internal_ips=target.internal_ips,
     )
+
+
+def _provisioning(target: TPU) -> str:
+    named = {target.provisioning} - {"on-demand"}
+    named |= {name for name in ("spot", "reserved") if getattr(target, name)}
+    if len(named) > 1:
+        raise InvalidArgumentError("a slice is spot or reserved, not both")
+    return next(iter(named), "on-demand")
 
 
 def _client(transport: str, *, patience: float = _PATIENCE) -> "Client":

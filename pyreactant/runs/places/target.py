@@ -2,20 +2,19 @@
 
 import abc
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...base.errors import InvalidArgumentError, argument
-from .call import find_julia
-from .fields import fits, words
-from .record import Record, Status
-
-_KNOWN = {"platform": ("cpu", "gpu", "tpu"), "backend": ("jax", "reactant")}
-"""What some settings may be."""
+from ..call import find_julia
+from ..fields import fits, words
+from ..record import Record, Status
+from ..spec import Processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Target(abc.ABC):
+class Target(Processes, abc.ABC):
     """A place that starts a command on processes.
 
     It is a frozen dataclass of plain settings, so that a job's record can hold it and any shell can
@@ -29,6 +28,13 @@ class Target(abc.ABC):
 
     kind: ClassVar[str]
     """The name in records and on the command line, such as "slurm"."""
+    known: ClassVar[Mapping[str, Sequence[str]]] = {
+        "platform": ("cpu", "gpu", "tpu"),
+        "backend": ("jax", "reactant"),
+    }
+    """What some settings may be."""
+    stays: ClassVar[bool] = False
+    """Whether a process in the foreground keeps the job itself, by `stay`, and shows its output."""
 
     def settings(self) -> dict[str, Any]:
         """The settings as plain JSON, without defaults; `targets.make` makes the target again."""
@@ -54,14 +60,18 @@ class Target(abc.ABC):
                 raise InvalidArgumentError(
                     f"{argument(name)} must be a positive number, got {value!r}"
                 )
-            if name in _KNOWN and value is not None and value not in _KNOWN[name]:
+            if name in self.known and value is not None and value not in self.known[name]:
                 raise InvalidArgumentError(
-                    f"{argument(name)} must be one of {', '.join(_KNOWN[name])}, got {value!r}"
+                    f"{argument(name)} must be one of {', '.join(self.known[name])}, got {value!r}"
                 )
-        devices = getattr(self, "devices_per_process", None)
-        if devices is not None and devices < 1:
+        if self.devices_per_process is not None and self.devices_per_process < 1:
             raise InvalidArgumentError(
-                f"{argument('devices_per_process')} must be 1 or more, got {devices}"
+                f"{argument('devices_per_process')} must be 1 or more, got "
+                f"{self.devices_per_process}"
+            )
+        if self.max_restarts < 0:
+            raise InvalidArgumentError(
+                f"{argument('max_restarts')} must be 0 or more, got {self.max_restarts}"
             )
 
     @abc.abstractmethod
@@ -111,6 +121,14 @@ class Target(abc.ABC):
             PyReactantError: Nothing was started, and nothing that costs is left.
         """
 
+    def stay(self, record: Record) -> Status:
+        """Ask for the resources, keep the job in this process until its end, and show its output.
+
+        Raises:
+            PyReactantError: Nothing was started, and nothing that costs is left.
+        """
+        raise NotImplementedError(f"{self.kind} has a keeper of its own")
+
     @abc.abstractmethod
     def status(self, record: Record) -> Status:
         """How the job stands now.
@@ -144,7 +162,7 @@ class Target(abc.ABC):
         """The folder of Cloud Storage to which process 0 also copies the value; "" for none."""
         return ""
 
-    def discard(self, record: Record) -> None:  # noqa: B027 - most keep nothing elsewhere
+    def discard(self, record: Record) -> None:
         """Give up what the keeper of an ended job still holds; its record is about to go."""
 
     @abc.abstractmethod

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from .record import Record
 
 if TYPE_CHECKING:
-    from ..queued.leftover import Leftover
+    from .queued.leftover import Leftover
 
 
 def left(record: Record) -> "list[Leftover]":
@@ -15,8 +15,8 @@ def left(record: Record) -> "list[Leftover]":
     """
     if record.target not in ("tpu", ""):  # "" for a record that is damaged
         return []
-    from ..queued.journal import Journal
-    from ..queued.leftover import leftovers
+    from .queued.journal import Journal
+    from .queued.leftover import leftovers
 
     status = record.status() if record.target else None
     unsure = status is not None and status.ended and status.state != "done"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError
+from ..base.errors import FileError, InvalidArgumentError, RequirementError
 from .record import private_file, private_folder
 
 Gather = Callable[[Any], Any]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError
+from ..base.errors import FileError
 from . import submit as _submit
 from .call import check_not_importing
 from .job import Job
 from .keeper import say
+from .spec import Env, RunSpec
 from .targets import Target
 
 
@@ -50,7 +51,14 @@ class Remote:
     def submit(self, *args: Any, **kwargs: Any) -> Job:
         """Start a job and return at once; as `pyreactant.submit`."""
         check_not_importing()
-        return _submit.start(self.local, args, kwargs, on=self.on, **self._options)
+        spec = RunSpec(
+            what=self.local,
+            on=self.on,
+            arguments=args,
+            named=kwargs,
+            **self._options,
+        )
+        return _submit.start(spec)
 
 
 def remote(
@@ -59,7 +67,7 @@ def remote(
     on: Target | None = None,
     copies: Iterable[str | Path] = (),
     requirements: str | Path | None = None,
-    env: _submit.Env = None,
+    env: Env = None,
 ) -> Any:
     """Make a function run on the processes of a target when it is called.
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from ...base.child import import_path
-from ...base.errors import FileError, RequirementError, argument
+from ....base.child import import_path
+from ....base.errors import FileError, RequirementError, argument
 
 _CONNECT = 90.0
 """Seconds for the connection to a cluster; Ray itself waits longer."""
@@ -98,7 +98,7 @@ class Cluster:
             )
         self._input, self._log = b"", tempfile.TemporaryFile()  # noqa: SIM115 - lives as the child
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "pyreactant.runs.jobs.ray_driver", self.address],
+            [sys.executable, "-m", "pyreactant.runs.places.ray.driver", self.address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

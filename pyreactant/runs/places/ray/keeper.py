@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .ray_host import Host, remove_at_end
+from .host import Host, remove_at_end
 
 _TICK = 0.25
 _UNBEGUN = 120.0

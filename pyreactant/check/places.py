@@ -1,0 +1,151 @@
+"""A cross-check at a place: one run for each runtime, in one allocation.
+
+On a Slurm cluster it is a job of slurm/main.sbatch; on Cloud TPU the slices are made for it, and
+deleted before the results are compared.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..arrays.dtypes import as_dtype
+from ..arrays.runtimes.known import check_backend, check_platform
+from ..arrays.text import parse_mesh, parse_spec
+from ..base.document.page import can_render
+from ..base.errors import FileError, InvalidArgumentError, argument
+from ..runs.places.slurm import ASKED, Slurm
+from ..runs.places.slurm.controller import COMMENT, Command, check_once
+from ..runs.queued.job import Job, check_size
+from .request import CheckRequest, write_request
+from .run import compare
+
+if TYPE_CHECKING:
+    from ..runs.queued.client import Client
+    from ..runs.supervisor import RunReport
+
+
+class SlicesCheck:
+    """A `runs.queued.job.Check` of the sharded matmul."""
+
+    def write_request(self, job: Job, file: Path) -> None:
+        """Write the cross-check's request for the sharded matmul."""
+        write_request(CheckRequest(("matmul",), size=job.size), file)
+
+    def judge(self, runs: Sequence[Path], folder: Path) -> tuple[int, str]:
+        """Compare the runtimes, and write crosscheck.json and the page."""
+        report = compare(*runs)
+        report.to_json(folder / "crosscheck.json")
+        if can_render():  # crosscheck.json has the same content as the page
+            report.to_html(folder / "crosscheck.html")
+        return report.exit_code, report.verdict
+
+
+def on_slices(job: Job, client: "Client", tell: Callable[[str], None]) -> "RunReport":
+    """Cross-check the sharded matmul on new slices of Cloud TPU, and delete them."""
+    from ..runs.queued.journal import Journal
+    from ..runs.queued.run import run_job
+
+    check_size(job)
+    return run_job(job, client, Journal(), check=SlicesCheck(), tell=tell, show=print)
+
+
+def batch_folder() -> Path:
+    """The folder of main.sbatch: in the checkout, or in the installed package.
+
+    Raises:
+        FileError: main.sbatch is in neither.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package.parent / "slurm", package / "_slurm"):
+        if (folder / "main.sbatch").exists():
+            return folder
+    raise FileError(
+        f"slurm/main.sbatch is neither beside nor in {package}; install pyreactant again"
+    )
+
+
+def slurm_command(place: Mapping[str, object], settings: Mapping[str, object]) -> Command:
+    """The ``sbatch`` command of a cross-check.
+
+    Args:
+        place: Settings of the target Slurm; main.sbatch says the others.
+        settings: ``PYREACTANT_*`` variables of main.sbatch, by the rest of their names.
+
+    Raises:
+        InvalidArgumentError: sbatch would not take an option, a runtime or platform is unknown, or
+            a number, mesh, spec or element type cannot be read.
+    """
+    target = Slurm(**place)  # type: ignore[arg-type] # the command line has read each
+    target.check_settings()
+    asked = {name: value for field, name in ASKED.items() if (value := place.get(field))}
+    check_once(asked, target.options)
+    variables = {f"PYREACTANT_{name.upper()}": str(value) for name, value in settings.items()}
+    _check(variables)
+    output = variables.get("PYREACTANT_OUTPUT")
+    if output is not None:
+        variables["PYREACTANT_OUTPUT"] = output = str(Path(output).absolute())
+    script = batch_folder() / "main.sbatch"
+    variables |= _python(script)
+    chosen = [f"--{name}={value}" for name, value in asked.items()]
+    comment = [] if output is None else [f"--comment={COMMENT}{output}"]
+    if script.is_relative_to(Path.cwd()):
+        script = script.relative_to(Path.cwd())
+    export = _export(variables, target.options)
+    argv = ["sbatch", "--parsable", *chosen, *comment, *target.options, *export, str(script)]
+    return Command(argv, variables)
+
+
+def _check(variables: Mapping[str, str]) -> None:
+    """Check here what main.sbatch would find wrong only after waiting in the queue."""
+    for name in re.split("[, ]+", variables.get("PYREACTANT_BACKENDS", "jax").strip(", ")):
+        check_backend(name)
+    if int(variables.get("PYREACTANT_SIZE", 1)) < 1:
+        raise InvalidArgumentError(
+            f"{argument('size')} must be 1 or more, got {variables['PYREACTANT_SIZE']}"
+        )
+    for name, check in (
+        ("PLATFORM", check_platform),
+        ("MESH", parse_mesh),
+        ("SPEC", parse_spec),
+        ("DTYPE", as_dtype),
+    ):
+        if (value := variables.get(f"PYREACTANT_{name}")) is not None:
+            check(value)
+
+
+def _python(script: Path) -> dict[str, str]:
+    """The variable that names this Python, if main.sbatch would not find it by itself.
+
+    Its shell is a login shell, whose PATH is not that of this process.
+    """
+    beside = script.parent.parent / ".venv" / "bin"
+    if os.environ.get("PYREACTANT_PYTHON") or Path(sys.executable).parent == beside:
+        return {}
+    return {"PYREACTANT_PYTHON": sys.executable}
+
+
+def _export(variables: Mapping[str, str], more: Sequence[str]) -> list[str]:
+    """The option that exports the variables to a job which does not get this whole environment.
+
+    That is so with --export among the options of sbatch, or with SBATCH_EXPORT.
+    """
+    chosen = [text.removeprefix("--export=") for text in more if text.startswith("--export=")]
+    names = (chosen or [os.environ.get("SBATCH_EXPORT", "ALL")])[-1].split(",")
+    if not variables or "ALL" in names:
+        return []
+    kept = [name for name in names if name and name not in ("NONE", "NIL")]
+    return [f"--export={','.join([*kept, *variables])}"]
+
+
+def on_slurm(command: Command) -> tuple[int, Path]:
+    """Submit a cross-check.
+
+    Returns:
+        Slurm's number of the job, and its output folder.
+    """
+    number = int(command.run().strip().split(";")[0])
+    output = command.settings.get("PYREACTANT_OUTPUT") or os.environ.get("PYREACTANT_OUTPUT")
+    return number, Path(output or f"pyreactant-runs/job-{number}").absolute()  # main.sbatch's

@@ -1,0 +1,5 @@
+"""``python -m pyreactant.runs.places.slurm FOLDER``: keep a job, as its batch script."""
+
+from . import main
+
+main()

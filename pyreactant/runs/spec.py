@@ -1,0 +1,179 @@
+"""A run as data: what runs, with what, and where; and the options of everything that starts one.
+
+An option is a field that is declared once, by `option`: its type, its default, its help and its
+panel. A place takes the fields of `Processes` or `Supervision` by inheritance, so does the
+supervisor, and the command line makes its options from the same declarations.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+What = Callable[..., Any] | str | Sequence[str]
+"""A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
+Env = Mapping[str, str] | Iterable[str] | None
+"""Variables with their values, or names of variables whose values are taken from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a command line shows a field.
+
+    Attributes:
+        help: One sentence.
+        panel: The part of a help in which it stands.
+        name: The option, such as "--sbatch"; "" for the name of the field.
+        letter: A short form, such as "-n"; "" for none.
+        variable: Environment variable that a command line takes the value from; "" for none.
+        shown: The default that a help shows; "" for the field's own.
+    """
+
+    help: str
+    panel: str
+    name: str = ""
+    letter: str = ""
+    variable: str = ""
+    shown: str = ""
+
+
+def option(default: Any, help: str, panel: str, **more: str) -> Any:
+    """A field of a dataclass that is an option of the command line."""
+    metadata = {"option": Option(help, panel, **more)}
+    return dataclasses.field(default=default, kw_only=True, metadata=metadata)
+
+
+def options_of(kind: type) -> dict[str, tuple[Option, dataclasses.Field[Any]]]:
+    """The options of a dataclass by their names; a subclass may declare another default alone."""
+    options = {}
+    for field in dataclasses.fields(kind):
+        bases = (getattr(base, "__dataclass_fields__", {}).get(field.name) for base in kind.__mro__)
+        declared = [base.metadata["option"] for base in bases if base and "option" in base.metadata]
+        if declared:
+            options[declared[0].name or f"--{field.name.replace('_', '-')}"] = declared[0], field
+    return options
+
+
+def command_line(settings: Any, leave_out: Iterable[str] = ()) -> list[str]:
+    """The options of ``pyreactant run`` that say what differs from the defaults there.
+
+    Args:
+        settings: An instance with fields of `Supervision`.
+        leave_out: Names of fields that are said otherwise.
+    """
+    words = []
+    for name, (_, field) in options_of(Supervision).items():
+        value = getattr(settings, field.name, field.default)
+        if field.name in leave_out or value is None or value == field.default:
+            continue
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        words.append(name if value is True else f"{name}={shown}")
+    return words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """What every place says of the processes of a run.
+
+    Attributes:
+        devices_per_process: CPU devices, or GPUs, of each process.
+        backend: Runtime, "jax" or "reactant"; None leaves it to the program.
+        platform: "cpu", "gpu" or "tpu"; None for the best available.
+        timeout: Limit of the whole run in seconds; None for no limit.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled. Compiling
+            in Julia may hold Python's lock, and with it the pulse, for minutes. Also the seconds
+            after which a process without progress is reported: the stack of its main thread stays
+            the same and it uses no CPU.
+        max_restarts: Maximum number of restarts: of the programs after a failure; on Slurm and on
+            TPU slices in a new allocation, after a preemption.
+    """
+
+    devices_per_process: int | None = option(
+        None, "CPU devices, or GPUs, of each process.", "Devices"
+    )
+    backend: str | None = option(
+        None, "Runtime: jax or reactant; on tpu also both, one after the other.", "Devices"
+    )
+    platform: str | None = option(None, "Platform: cpu, gpu or tpu.", "Devices")
+    timeout: float | None = option(None, "Time limit of the run, in seconds.", "Time limits")
+    stall_timeout: float = option(
+        300.0, "Seconds without a pulse or progress until a process is stalled.", "Time limits"
+    )
+    max_restarts: int = option(
+        0,
+        "Maximum number of restarts: after a failure; on slurm and tpu after a preemption.",
+        "Time limits",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervision(Processes):
+    """What a supervisor says beyond that.
+
+    Attributes:
+        processes: Number of processes to start on this machine; None for one process, or for
+            those that the launcher started.
+        start_timeout: Seconds within which every process must join the roll-call, and then begin.
+        end_stalled: End a run that has a process without progress.
+        heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
+        grace: Seconds between SIGTERM (or Ctrl-C) and SIGKILL.
+        tensorboard: Write TensorBoard event files of the metrics, too.
+        allow_different_environments: Do not compare the processes' versions and settings.
+        no_mtls: Do not make certificates for the run; its coordinator accepts whoever reaches it.
+    """
+
+    processes: int | None = option(
+        None, "Number of processes to start on this machine.", "Devices", letter="-n"
+    )
+    start_timeout: float = option(
+        120.0, "Seconds to wait until every process has joined.", "Time limits"
+    )
+    end_stalled: bool = option(
+        False, "End the run if a process makes no progress; else report it only.", "Time limits"
+    )
+    heartbeat_timeout: float = option(
+        15.0, "Seconds without a heartbeat until a machine counts as lost.", "Time limits"
+    )
+    grace: float = option(30.0, "Seconds between SIGTERM and SIGKILL.", "Time limits")
+    tensorboard: bool = option(
+        False, "Write TensorBoard event files of the metrics, too.", "Output"
+    )
+    allow_different_environments: bool = option(
+        False, "Allow different versions and settings on the processes.", "Options"
+    )
+    no_mtls: bool = option(
+        False, "Make no certificates: JAX's coordinator accepts whoever reaches it.", "Options"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """A run: what runs, with what, and where.
+
+    Attributes:
+        what: A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program: a script, a
+            module, a Julia script or a command, as a list of words.
+        on: The place: a target; None for one process on this machine.
+        arguments: Arguments of a function by position.
+        named: Arguments of a function by name.
+        copies: Further files and folders that the run needs, relative to the working directory.
+        requirements: A file for ``pip install -r``, installed where the run is.
+        env: Variables that the run gets: names to take from here, or a dict.
+        out: Folder for logs and report; None for one of the run's record.
+    """
+
+    what: What
+    on: Processes | None = None
+    arguments: Sequence[Any] = ()
+    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    copies: Iterable[str | Path] = option(
+        (), "A further file or folder to copy; repeatable.", "Program", name="--copy"
+    )
+    requirements: str | Path | None = option(
+        None, "A file for pip install -r, installed where the run is.", "Program"
+    )
+    env: Env = option(None, "A variable that the run gets from here; repeatable.", "Program")
+    out: Path | None = option(
+        None, "Folder for logs and report, new or empty.", "Output", shown="in pyreactant-runs"
+    )
