@@ -1,4 +1,4 @@
-"""End launchers of `pyreactant crosscheck --on tpu` at 41 points of their life; count what remains.
+"""End launchers of a check on slices at 41 points of their life and count what remains.
 
 ``python -m benchmarks.tpu_kills [--json FILE] [--points N]`` runs the real client, real sshd and
 real JAX processes against the stand-in for the API in tests/gcloud, with one slice and with two.

@@ -1,8 +1,7 @@
 """Workers of a slice that fail, hang or disappear: measure the time until the others end.
 
-``python -m benchmarks.tpu_workers [--times N]`` runs `pyreactant crosscheck --on tpu` on two
-stand-in VMs of tests/gcloud with real sshd and JAX processes. One VM, each in turn, breaks while
-both run. Times
+``python -m benchmarks.tpu_workers [--times N]`` runs `pyreactant run --on tpu` on two stand-in VMs
+of tests/gcloud with real sshd and JAX processes. One VM, each in turn, breaks while both run. Times
 start at the event, minus `--stall-timeout` for a hanging program, and end when the other VM runs
 no program, and when the launcher has fetched the results, deleted the slices and ended.
 """
@@ -70,7 +69,7 @@ def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
     made.folder = place
     (place / "train.py").write_text(PROGRAM)
     process = made.start(
-        *made.run_options(),
+        *made.run_options(script=True),
         "--out",
         "out",
         "--stall-timeout",

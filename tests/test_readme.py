@@ -31,7 +31,9 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ELSEWHERE = (
     "make",
     "sbatch",
-    "pyreactant slurm",
+    "pyreactant crosscheck --on",
+    "pyreactant run --detach",
+    "pyreactant run --on",
     "gcloud/run.sh",
     "pyreactant tpu",
     "pyreactant jobs",

@@ -40,6 +40,10 @@ class DeclaredCommand(Command):
         """The place that the command line chooses."""
         raise NotImplementedError
 
+    def reads(self, variable: str, ctx: Any) -> bool:
+        """Whether a value may come from this environment variable."""
+        return True
+
     @property
     def params(self) -> list[Any]:
         """All parameters: those of the function, and the declared ones."""
@@ -84,7 +88,7 @@ class DeclaredCommand(Command):
         settings = {}
         for name, (declared, field) in self.places().get(self.place(ctx), {}).items():
             value = given.get(name)
-            if name not in given and declared.variable:
+            if name not in given and declared.variable and self.reads(declared.variable, ctx):
                 value = _from_environment(declared.variable, field)
             if value is not None:
                 settings[field.name] = tuple(value) if isinstance(value, list) else value

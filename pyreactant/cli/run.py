@@ -50,6 +50,10 @@ class RunCommand(DeclaredCommand):
         on: str | None = ctx.params.get("on")
         return HERE if on in (None, "local") and not ctx.params.get("detach") else on or "local"
 
+    def reads(self, variable: str, ctx: Any) -> bool:
+        """A job's slices have a name of its own, so that no other run can have theirs."""
+        return variable != "QR_ID" or not ctx.params.get("detach")
+
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the command line."""
         try:

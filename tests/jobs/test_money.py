@@ -67,6 +67,7 @@ def submit(made: Cloud, **more: object) -> str:
         **more,
     }
     settings["topology"] = settings.pop("accelerator_type")
+    settings["runtime_version"] = "v2-alpha-tpuv5"  # that of the environment is of another slice
     words = [f"--{name.replace('_', '-')}={text}" for name, text in settings.items()]
     argv = [sys.executable, "-m", "pyreactant", "run", "--on", "tpu", "--detach", *words, "--json"]
     ran = harness.run([*argv, "--", "program.py"], env=made.settings, cwd=made.folder)

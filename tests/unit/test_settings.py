@@ -96,7 +96,7 @@ def test_known_names_and_those_of_kubernetes() -> None:
         check_names({"PYREACTANT_" + part: "", "PYREACTANT_" + "HEAD_0_" + part: ""})
 
 
-@pytest.mark.parametrize("command", [["explain"], ["slurm", "submit"]])
+@pytest.mark.parametrize("command", [["explain"], ["crosscheck", "--on", "slurm"]])
 def test_commands_refuse_it(command: list[str]) -> None:
     ran = harness.run(
         [sys.executable, "-m", "pyreactant", *command],

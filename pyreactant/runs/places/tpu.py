@@ -25,6 +25,7 @@ from ...base.errors import (
     argument,
 )
 from ...base.files import is_full
+from ...base.settings import JOB
 from ..call import of_login
 from ..keeper import cancelled_by_file, detach, ended, say
 from ..left import left
@@ -205,6 +206,7 @@ class TPU(Target):
 
     def stay(self, record: Record) -> Status:
         """As `Target.stay`: this process is the launcher; signals delete the slices."""
+        os.environ[JOB] = record.id  # for the journal, by which `jobs` finds slices that are left
         told = _Told(record, say)
         with cancelled_by_file(record):
             report = _run(record, told, show_line=lambda line: print(line, flush=True))  # noqa: T201
