@@ -38,8 +38,10 @@ def folder_of(name: str) -> Path:
         )
     if (jobs_folder() / name).is_dir():
         return jobs_folder() / name
-    found = [one for one in names() if one.startswith(name) or one.endswith(name)]
-    found += [] if found else _with_number(name)
+    # A number may be Slurm's: "12" is not the end of "20261127-052745-d412".
+    end = f"-{name}" if name.isdecimal() else name
+    ids = [one for one in names() if one.startswith(name) or one.endswith(end)]
+    found = sorted({*ids, *_with_number(name)})
     if len(found) > 1:
         some = ", ".join(found[:4])
         raise InvalidArgumentError(f"{len(found)} jobs have an id like {name}: {some}; write more")

@@ -14,6 +14,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.runs import record as _record
+from pyreactant.runs import store
 from pyreactant.runs.record import Status
 from tests.harness import environment, require
 
@@ -172,3 +173,17 @@ def test_the_list_says_what_is_wrong_with_a_job() -> None:
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert f"?  (the folder of the job {record.id} was moved" in ran.stdout, ran
+
+
+def test_a_number_is_that_of_slurm() -> None:
+    """Not the end of another job's id, whose last part may end with the same digits."""
+    jobs = _record.jobs_folder()
+    for name, number in (("20261127-052745-d412", 7), ("20261127-052746-aaaa", 12)):
+        (jobs / name).mkdir(parents=True)
+        (jobs / name / "handle.json").write_text(json.dumps({"slurm": number}))
+    try:
+        assert store.folder_of("12").name.endswith("aaaa")
+        assert store.folder_of("d412").name.endswith("d412")
+    finally:
+        for name in ("20261127-052745-d412", "20261127-052746-aaaa"):
+            shutil.rmtree(jobs / name)

@@ -76,7 +76,7 @@ def test_plan() -> None:
         'reserve    SlicePlacementGroup(topology="4x4", accelerator_version="v6e", num_slices=2), '
         "within 3600 s\n"
         "run        8 processes, one on each host: pyreactant run --out ../../runs --quiet "
-        "--grace 10 --start-timeout 300 --platform tpu --backend jax --timeout 60 -- "
+        "--grace 10 --start-timeout 300 --backend=jax --platform=tpu --timeout=60 -- "
         "-m pyreactant.runs.worker work ../out\n"
         "keep       logs and value on the cluster until they are fetched, 24 h"
     )

@@ -82,6 +82,11 @@ class Result:
     blocks: tuple[BlockVerdict, ...] = ()
     sets: tuple[SetResult, ...] = ()
 
+    @property
+    def ratio(self) -> float:
+        """The largest error over the tolerance, that of `values`."""
+        return self.values.ratio
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`, those of the values beside the others."""
         return _beside(self)
