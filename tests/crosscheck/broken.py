@@ -114,7 +114,7 @@ class Broken(AbstractBackend):
     name = "jax"
 
     def __init__(self, real: AbstractBackend, case: Case, mutant: Mutant) -> None:
-        self._real = real
+        self._real, self.group = real, real.group
         self._case = case
         self._mutant = mutant
         self._previous: list[Blocks] | None = None
@@ -207,14 +207,16 @@ class Broken(AbstractBackend):
         key = (call.program, call.avals, tuple(real), call.precision, tuple(call.static.items()))
         mesh = real[0].mesh
         if key not in _compiled:
-            moved = tuple(self._moved(leaf, mesh) for leaf in call.leaves)
+            avals = tuple(
+                replace(aval, sharding=NamedSharding(mesh, aval.sharding.spec))
+                for aval in call.avals
+            )
             _, structure = self.trees.flatten(
                 call.out_sharding, lambda s: isinstance(s, NamedSharding)
             )
             there = replace(
                 call,
-                leaves=moved,
-                avals=tuple(leaf.aval for leaf in moved),
+                avals=avals,
                 out_sharding=self.trees.unflatten(structure, real),
             )
             _compiled[key] = self._real.lower(there).compile()
@@ -251,9 +253,6 @@ class Broken(AbstractBackend):
             return shards
         blocks = value.blocks
         return [_with(shard, blocks[shard.device.position]) for shard in shards]
-
-    def is_fully_addressable(self, mesh: pr.Mesh) -> bool:
-        return self._real.is_fully_addressable(mesh)
 
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
         return self._real.gather(value, sharding)

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
 from pyreactant.arrays.lowering import reactant as asking
+from pyreactant.arrays.sharding import Aval
 from pyreactant.base import child
 from pyreactant.base.child import ChildLostError
 from pyreactant.base.slices.topology import topology

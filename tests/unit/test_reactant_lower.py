@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
 from pyreactant.arrays.backend import Call, Lowered
 from pyreactant.arrays.runtimes.reactant.backend import ReactantBackend, julia_sharding
 from pyreactant.arrays.runtimes.reactant.lower import Runtime, describe, function_of, lower, rebuild
 from pyreactant.arrays.runtimes.reactant.setup import make_devices
+from pyreactant.arrays.sharding import Aval
 from pyreactant.arrays.tree import OpTrees
 from pyreactant.process.group import ProcessGroup
 
@@ -112,7 +112,7 @@ def _lower(julia: Julia, out_sharding: Any = None, **options: Any) -> Lowered:
     aval = Aval((8, 8), np.dtype(np.float32), XY)
     _, structure = TREES.flatten(({"w": aval},))
     program = options.pop("program", pr.Program("p", julia="M.f"))
-    request = Call(program, structure, (aval,), (aval,), out_sharding, **options)
+    request = Call(program, structure, (aval,), out_sharding, **options)
     position: Mapping[int, int] = {100 + i: i for i in range(4)}
     return lower(request, Runtime(julia, lambda sharding: sharding.spec, position))
 

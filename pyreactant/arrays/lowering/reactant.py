@@ -20,11 +20,10 @@ from ...base.child import (
 from ...base.errors import PyReactantError, RequirementError
 from ...julia.place import find_place
 from ...process.group import ProcessGroup
-from ..array import Aval
 from ..backend import Call, StartOptions
 from ..dtypes import as_dtype
 from ..program import Program
-from ..sharding import NamedSharding
+from ..sharding import Aval, NamedSharding
 
 if TYPE_CHECKING:
     from ..runtimes.reactant.backend import ReactantBackend
@@ -141,7 +140,6 @@ def _call(runtime: "ReactantBackend", request: Request) -> Call:
     return Call(
         Program(**request["program"]),
         structure,
-        avals,
         avals,
         _shardings(request["out_shardings"], request["several"]),
         request["precision"],

@@ -13,10 +13,9 @@ import numpy as np
 
 from ...base import errors
 from ...process.group import ProcessGroup
-from ..array import Aval
 from ..backend import AbstractBackend
 from ..mesh import Mesh
-from ..sharding import Index, NamedSharding
+from ..sharding import Aval, Index, NamedSharding
 from ..text import block_text
 from .guard.operation import values_digest
 

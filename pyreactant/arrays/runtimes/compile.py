@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InvalidArgumentError, ShardingError
-from ..array import Aval, DonatedArray, ShardedArray
+from ..array import DonatedArray, ShardedArray
 from ..backend import PRECISIONS, Call
 from ..dtypes import as_dtype
 from ..program import Program, function_name
-from ..sharding import NamedSharding, as_sharding, is_sharding
+from ..sharding import Aval, NamedSharding, as_sharding, is_sharding
 from .compiled import Compiled, describe, place_of
 from .guard.operation import compiling
 from .mesh import check_mesh
@@ -141,10 +141,6 @@ def _describe(
     return Call(
         program,
         structure,
-        tuple(
-            leaf if isinstance(leaf, ShardedArray) else aval
-            for leaf, aval in zip(leaves, described, strict=True)
-        ),
         tuple(described),
         out_sharding,
         precision,

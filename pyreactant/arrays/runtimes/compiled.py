@@ -5,10 +5,11 @@ from typing import Any
 
 from ...base.errors import InvalidArgumentError
 from ...process import progress
-from ..array import Aval, DonatedArray, ShardedArray, intern, mark_donated
+from ..array import DonatedArray, ShardedArray, mark_donated
 from ..backend import AbstractBackend, Call, Executable
 from ..dtypes import is_traced
 from ..program import Program
+from ..sharding import Aval, intern
 from ..tree import outline
 from .guard.operation import Calls, Operation
 

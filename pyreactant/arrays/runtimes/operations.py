@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import DTypeError, InvalidArgumentError, ShardingError
-from ..array import Aval, ShardedArray, intern
+from ..array import ShardedArray
 from ..dtypes import as_array, as_dtype
 from ..program import Program
-from ..sharding import Index, NamedSharding, as_sharding, process_local_blocks
+from ..sharding import (
+    Aval,
+    Index,
+    NamedSharding,
+    as_sharding,
+    intern,
+    process_local_blocks,
+)
 from ..tree import broadcast
 from .collective import equal_everywhere, from_equal_blocks
 from .compile import compile
 from .compiled import describe
 from .guard.operation import placing
 from .mesh import check_mesh
-from .runtime import Running, current, devices, local_devices, process_index
+from .runtime import Running, current, devices, process_index
 
 RESHARD = Program(
     "reshard",
@@ -229,7 +236,7 @@ def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> A
 def _from_local(local: Any, sharding: Any, global_shape: Any = None) -> ShardedArray:
     array, sharding = as_array(local), _our_sharding(sharding)
     check_mesh(sharding.mesh)
-    mine = sharding.mesh.positions_of(frozenset(d.position for d in local_devices()))
+    mine = sharding.mesh.positions_of(current().backend.local_positions)
     if global_shape is None:
         shape = _inferred_shape(array.shape, sharding, mine)
     else:

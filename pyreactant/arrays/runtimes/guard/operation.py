@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ...array import Aval
 from ...backend import Call, Lowered
+from ...sharding import Aval
 
 PLACEMENTS = ("device_put", "from_callback", "from_process_local", "from_jax")
 """Kinds of operations that place arrays. The caller's line is part of them."""

@@ -12,11 +12,9 @@ import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
 from ....base.words import has_other_devices, has_other_mesh
-from ...array import Aval
-from ...backend import Call, Executable, Lowered
+from ...backend import Call, Executable, Lowered, is_out_sharding
 from ...program import Program, function_name, load
-from ...sharding import NamedSharding
-from ...tree import broadcast
+from ...sharding import Aval, NamedSharding
 from . import x64
 from .convert import (
     Devices,
@@ -113,7 +111,7 @@ class _Body:
         """The shardings of the results, as `jax.jit` takes them."""
         if self._call.out_sharding is None:
             return None
-        leaves, structure = TREES.flatten(self._call.out_sharding, _is_entry)
+        leaves, structure = TREES.flatten(self._call.out_sharding, is_out_sharding)
         theirs = [s if s is None else jax_sharding(self._devices, s) for s in leaves]
         return jax.tree.unflatten(structure, theirs)
 
@@ -145,13 +143,7 @@ class _Body:
                     f"program {name!r} must return arrays, got a {type(leaf).__name__} in its "
                     "result"
                 )
-        self._given = [None] * len(leaves)
-        if self._call.out_sharding is not None:
-            what, of = f"program {name!r}: out_sharding", "the result"
-            self._given = broadcast(TREES, self._call.out_sharding, results, _is_entry, what, of)
-        for number, (leaf, sharding) in enumerate(zip(leaves, self._given, strict=True)):
-            if sharding is not None:
-                _check_fits(name, number, np.shape(leaf), sharding)
+        self._given = self._call.result_shardings(TREES, results, [*map(np.shape, leaves)])
 
     def describe(self, outputs: Sequence[Any], compiled: Any) -> tuple[Aval, ...]:
         """Shape, dtype and sharding of each result."""
@@ -174,19 +166,6 @@ class _Body:
             return our_sharding(self._devices, sharding, self._call.meshes, what)
         except ShardingError as error:
             raise ShardingError(f"{error}; give out_sharding=") from None
-
-
-def _is_entry(node: object) -> bool:
-    return node is None or isinstance(node, NamedSharding)
-
-
-def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedSharding) -> None:
-    try:
-        sharding.shard_shape(shape)
-    except ShardingError as error:
-        raise ShardingError(
-            f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
-        ) from None
 
 
 def _compile(call: Call, lowered: Any) -> Any:

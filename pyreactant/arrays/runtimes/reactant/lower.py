@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
-from ...array import Aval
 from ...backend import Call, Executable, Lowered
 from ...dtypes import as_dtype
 from ...mesh import Mesh
 from ...program import Program
-from ...sharding import Index, NamedSharding
-from ...tree import OpTrees, broadcast, data_fields, is_user_dataclass
+from ...sharding import Aval, Index, NamedSharding
+from ...tree import OpTrees, data_fields, is_user_dataclass
 from .julia import call, call_program, project_folder
 
 _TREES = OpTrees()
@@ -142,29 +141,7 @@ def write(request: Call, runtime: Runtime) -> tuple[str, Any]:
 
 
 def _asked_shardings(request: Call, traced: _Traced) -> list[NamedSharding | None]:
-    """The sharding that is asked for each result; None leaves it to the compiler."""
-    if request.out_sharding is None:
-        return [None] * len(traced.outputs)
-    name = request.program.name
-    what, of = f"program {name!r}: out_sharding", "the result"
-    given = broadcast(_TREES, request.out_sharding, traced.tree, _is_entry, what, of)
-    for number, ((shape, _), sharding) in enumerate(zip(traced.outputs, given, strict=True)):
-        if sharding is not None:
-            _check_fits(name, number, shape, sharding)
-    return given
-
-
-def _is_entry(node: object) -> bool:
-    return node is None or isinstance(node, NamedSharding)
-
-
-def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedSharding) -> None:
-    try:
-        sharding.shard_shape(shape)
-    except ShardingError as error:
-        raise ShardingError(
-            f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
-        ) from None
+    return request.result_shardings(_TREES, traced.tree, [shape for shape, _ in traced.outputs])
 
 
 def _compile(
