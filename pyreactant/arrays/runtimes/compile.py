@@ -1,7 +1,6 @@
 """Compile programs: describe the arguments, lower, and look for an equal program."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from ..dtypes import as_dtype
 from ..program import Program, function_name
 from ..sharding import Aval, NamedSharding, as_sharding, is_sharding
 from .compiled import Compiled, describe, place_of
-from .guard.operation import compiling
+from .guard.operation import compiling, program_digest
 from .mesh import check_mesh
 from .runtime import Running, current
 
@@ -77,7 +76,7 @@ def compile(
         operation = compiling(call_, lowered)
         running.guarded.guard.announce(operation)
     if key is None:
-        key = (_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
+        key = (program_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
     known = running.cache.find(key) if lowered.reusable else None
     if known is not None and known.program == call_.program:
         return known
@@ -278,9 +277,3 @@ def _exact_key(value: Any) -> Any:
         return (type(value), value, *map(_exact_key, fields))
     inexact = isinstance(value, (float, complex, np.inexact))
     return type(value), repr(value) if inexact else value
-
-
-def _digest(text: str) -> bytes:
-    """A digest of StableHLO, without the module's name in its first line."""
-    _, _, rest = text.partition(" attributes ")
-    return hashlib.blake2b((rest or text).encode(), digest_size=32).digest()

@@ -12,7 +12,7 @@ from ....base.errors import PyReactantError
 from .operation import PROGRAM, Operation, Stream, canonical
 from .tree import LIMIT, Tree
 
-SHOWN = 4
+_SHOWN = 4
 """Groups of processes whose values are shown."""
 
 _NAMED = 8  # indices of processes of a group
@@ -92,15 +92,14 @@ class Account:
         return f"{operation.kind}{what}{line}"
 
 
-def asks_for_text(accounts: Sequence[Account]) -> bool:
+def _differ_in_program(accounts: Sequence[Account]) -> bool:
     """Whether the two largest groups differ first in their programs, whose texts are known."""
-    if len(accounts) < 2 or not all(account.has_text for account in accounts[:2]):
-        return False
-    name, _ = _first_difference(accounts[:2])
-    return name == PROGRAM
+    largest = accounts[:2]
+    known = len(largest) == 2 and all(account.has_text for account in largest)
+    return known and _first_difference(largest)[0] == PROGRAM
 
 
-def sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequence[str]) -> str:
+def _sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequence[str]) -> str:
     """What the processes do differently, and what to do about it.
 
     Args:
@@ -228,26 +227,20 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
         mine: What this process did.
     """
     groups = _group(tree, f"{name}/groups", mine)
-    speakers = [group.lowest for group in groups[:SHOWN]]
+    speakers = [group.lowest for group in groups[:_SHOWN]]
     if tree.index in speakers:
         assert mine is not None
         tree.put_text(f"{name}/account/{tree.index}", mine.to_json())
+        if tree.index in speakers[:2]:
+            tree.put_text(f"{name}/text/{tree.index}", _text(mine.operation))
     if tree.index == 0:
         accounts = [
             Account.from_json(tree.wait_text(f"{name}/account/{speaker}")) for speaker in speakers
         ]
-        wanted = asks_for_text(accounts)
-        tree.put(f"{name}/wanted", json.dumps(wanted))
-    elif tree.index in speakers[:2]:
-        wanted = json.loads(tree.wait(f"{name}/wanted"))
-    else:
-        wanted = False
-    if wanted and tree.index in speakers[:2]:
-        assert mine is not None
-        tree.put_text(f"{name}/text/{tree.index}", _text(mine.operation))
-    if tree.index == 0:
-        texts = [tree.wait_text(f"{name}/text/{speaker}") for speaker in speakers[:2] if wanted]
-        tree.put_text(f"{name}/sentence", sentence(groups, accounts, texts))
+        texts = []
+        if _differ_in_program(accounts):
+            texts = [tree.wait_text(f"{name}/text/{speaker}") for speaker in speakers[:2]]
+        tree.put_text(f"{name}/sentence", _sentence(groups, accounts, texts))
     text = tree.wait_text(f"{name}/sentence")
     _await_readers(tree, f"{name}/read")
     if tree.index == 0:
@@ -261,11 +254,23 @@ def _await_readers(tree: Tree, name: str) -> None:
     Those that have read it may end, so a lost process is no error here.
     """
     deadline = time.monotonic() + _FAREWELL
-    while time.monotonic() < deadline:
-        with contextlib.suppress(PyReactantError):
-            tree.gather(name, "", "".join, deadline)
-            return
-        time.sleep(_LOOK)
+
+    def check() -> None:
+        if time.monotonic() >= deadline:
+            raise _TimeIsUpError
+
+    hasty = Tree(tree.store, tree.index, tree.count, check)
+    with contextlib.suppress(_TimeIsUpError):
+        while True:
+            with contextlib.suppress(PyReactantError):
+                hasty.gather(name, "", "".join)
+                return
+            time.sleep(_LOOK)
+            check()
+
+
+class _TimeIsUpError(Exception):
+    pass
 
 
 def _text(operation: Operation) -> str:

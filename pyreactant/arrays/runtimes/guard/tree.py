@@ -5,7 +5,6 @@ processes there are: from 6 children, to its parent, and the verdict of process 
 """
 
 import base64
-import time
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -19,10 +18,6 @@ _POLL = 0.25  # seconds; so often a wait looks whether it must stop
 
 Merge = Callable[[Sequence[str]], str]
 """Makes one message of those of several processes."""
-
-
-class TimeIsUpError(Exception):
-    """A wait with a deadline is over."""
 
 
 class Tree:
@@ -60,24 +55,15 @@ class Tree:
         self.put(f"{name}/verdict", verdict)
         return verdict
 
-    def gather(
-        self, name: str, mine: str, merge: Merge, deadline: float | None = None
-    ) -> str | None:
+    def gather(self, name: str, mine: str, merge: Merge) -> str | None:
         """All processes' messages merged, in process 0; None in the others, which do not wait.
 
         Args:
             name: Used once only.
             mine: This process's message.
             merge: As in `exchange`.
-            deadline: Time of `time.monotonic()` at which messages that lack are given up.
         """
-        messages = [mine]
-        for child in self._children:
-            try:
-                messages.append(self.wait(f"{name}/{child}", deadline))
-            except TimeIsUpError:
-                break
-        merged = merge(messages)
+        merged = merge([mine, *(self.wait(f"{name}/{child}") for child in self._children)])
         if self.index == 0:
             return merged
         self.put(f"{name}/{self.index}", merged)
@@ -90,16 +76,10 @@ class Tree:
             raise ValueError(f"a message takes {LIMIT} bytes, got {size} for {key}")
         self.store.put(key, message)
 
-    def wait(self, key: str, deadline: float | None = None) -> str:
-        """Wait for a message.
-
-        Raises:
-            TimeIsUpError: It did not come before the deadline.
-        """
+    def wait(self, key: str) -> str:
+        """Wait for a message."""
         while (message := self.store.get(key, _POLL)) is None:
             self._check()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeIsUpError
         return message
 
     def put_text(self, key: str, text: str) -> None:

@@ -18,9 +18,6 @@ from .operation import Stream, stream_id
 from .tree import Tree, equal
 
 _STREAMS = 24  # threads in one message; others wait for another round
-_PROBES = 64  # digests in one message
-_WIDTH = 16  # characters of a digest
-_DIFFERS = "-" * _WIDTH
 
 
 class Watch:
@@ -161,16 +158,14 @@ class Watch:
             stream: Of this process.
             differs: A number of operations with different digests.
         """
-        agrees, step = stream.base, 0
+        agrees = stream.base
         while differs - agrees > 1:
-            span = differs - agrees
-            probes = {agrees + span * i // (_PROBES + 1) for i in range(1, _PROBES + 1)}
-            counts = sorted(probes - {agrees})
-            mine = "".join(_hexadecimal(digest) for digest in stream.digests_at(counts))
-            merged = self._tree.exchange(f"{name}/{step}", mine, _merge_probes)
-            ends = [agrees, *counts, differs]
-            first = merged.find(_DIFFERS) // _WIDTH if _DIFFERS in merged else len(counts)
-            agrees, differs, step = ends[first], ends[first + 1], step + 1
+            middle = (agrees + differs) // 2
+            mine = f"{stream.digest_at(middle):x}"
+            if self._tree.exchange(f"{name}/{middle}", mine, equal):
+                agrees = middle
+            else:
+                differs = middle
         return agrees
 
 
@@ -180,10 +175,6 @@ _THREAD = "pyreactant guard"
 
 class _ClosedError(Exception):
     """The watch is closed."""
-
-
-def _hexadecimal(digest: int) -> str:
-    return f"{digest:0{_WIDTH}x}"
 
 
 def _counts(streams: Mapping[str, Stream], ending: bool) -> str:
@@ -213,8 +204,7 @@ def _merge_counts(messages: Sequence[str]) -> str:
 def _digests(streams: Mapping[str, Stream], plan: Mapping[str, Any]) -> str:
     """The digests at the planned counts; at the end also the counts, and of which threads ended."""
     digests = {
-        thread: _hexadecimal(streams[thread].digest_at(count))
-        for thread, count in plan["counts"].items()
+        thread: f"{streams[thread].digest_at(count):x}" for thread, count in plan["counts"].items()
     }
     last = {}
     for thread in plan["active"]:
@@ -253,18 +243,3 @@ def _first_difference(merged: str) -> str:
         if closed is not None and closed < greatest:
             return json.dumps([thread, closed])
     return json.dumps(None)
-
-
-def _merge_probes(messages: Sequence[str]) -> str:
-    """Digests side by side, each kept where all are equal."""
-    merged = messages[0]
-    for message in messages[1:]:
-        if message != merged:
-            parts = range(0, len(merged), _WIDTH)
-            merged = "".join(
-                merged[i : i + _WIDTH]
-                if merged[i : i + _WIDTH] == message[i : i + _WIDTH]
-                else _DIFFERS
-                for i in parts
-            )
-    return merged
