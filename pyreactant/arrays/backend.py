@@ -7,13 +7,14 @@ in a folder of its own, the only place that imports the runtime's package.
 
 import abc
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..base.errors import DTypeError, ShardingError, StateError
+from ..base.errors import DTypeError, ShardingError, StateError, argument
 from ..process.group import ProcessGroup
 from .mesh import Mesh
 from .program import Program
@@ -57,6 +58,12 @@ class Capabilities:
     multi_process: bool
 
 
+FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"
+"""XLA's flag for the number of CPU devices."""
+
+_DEFAULT_CPU_DEVICES = 8
+
+
 @dataclass(frozen=True, slots=True)
 class StartOptions:
     """Arguments of `initialize` besides the process group; None if not given."""
@@ -65,6 +72,22 @@ class StartOptions:
     num_cpu_devices: int | None = None
     initialization_timeout: float = 60.0
     heartbeat_timeout: float = 30.0
+
+    def cpu_devices(self, num_processes: int) -> int | None:
+        """Number of CPU devices to request from XLA; None to leave it to XLA.
+
+        Raises:
+            StateError: XLA_FLAGS sets the number too.
+        """
+        forced = FORCED_CPU_DEVICES in os.environ.get("XLA_FLAGS", "")
+        if self.num_cpu_devices is not None and forced:
+            raise StateError(
+                f"{argument('num_cpu_devices', self.num_cpu_devices)} was requested, but XLA_FLAGS "
+                f"sets {FORCED_CPU_DEVICES} too; keep one of them"
+            )
+        if self.num_cpu_devices is None and num_processes == 1 and not forced:
+            return _DEFAULT_CPU_DEVICES  # beside a GPU or TPU they cost nothing
+        return self.num_cpu_devices
 
 
 @dataclass(frozen=True, slots=True)

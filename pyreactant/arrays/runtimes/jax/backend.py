@@ -53,8 +53,6 @@ _SETTINGS = (
 )
 """Settings of JAX that change what is traced; its own jit traces again after a change."""
 
-DEFAULT_CPU_DEVICES = 8
-
 _config: Any = jax.config  # its attributes are made at run time
 
 
@@ -279,19 +277,9 @@ def _configure(group: ProcessGroup, options: StartOptions) -> None:
         visible = ",".join(map(str, group.local_device_ids))
         _update("jax_cuda_visible_devices", visible)
         _update("jax_rocm_visible_devices", visible)
-    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if options.num_cpu_devices is not None:
-        if forced:
-            asked = argument("num_cpu_devices", options.num_cpu_devices)
-            raise StateError(
-                f"{asked} was requested, but XLA_FLAGS sets "
-                "xla_force_host_platform_device_count too; keep one of them"
-            )
-        _update("jax_num_cpu_devices", options.num_cpu_devices)
-    elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
-        # Beside a GPU or TPU, virtual CPU devices stay unused and cost nothing.
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+    count = options.cpu_devices(group.num_processes)
+    if options.num_cpu_devices is not None or (count and _config.jax_num_cpu_devices < 1):
+        _update("jax_num_cpu_devices", count)
 
 
 def _only_a_cpu() -> bool:

@@ -16,7 +16,7 @@ from ...sharding import Device, Index, NamedSharding, Shard
 from .julia import call
 from .lower import Runtime, as_index, function_of, lower, whole_numbers, write
 from .meeting import Meeting
-from .setup import start
+from .setup import Started, start
 
 _SHUTDOWN_TIMEOUT = 30.0
 
@@ -38,16 +38,11 @@ class ReactantBackend(AbstractBackend):
         self._position: dict[int, int] = {}
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
-        self._use(group, *start(group, options))
+        self._use(group, start(group, options))
 
-    def _use(
-        self,
-        group: ProcessGroup,
-        module: Any,
-        devices: tuple[Device, ...],
-        meeting: Meeting | None,
-    ) -> None:
-        self.group, self._julia, self._devices, self._meeting = group, module, devices, meeting
+    def _use(self, group: ProcessGroup, started: Started) -> None:
+        self.group = group
+        self._julia, self._devices, self._meeting = started
         self._position = {d.id: d.position for d in self._devices}
 
     def capabilities(self) -> Capabilities:
