@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..base.errors import DTypeError, ShardingError, StateError, argument
+from ..base.errors import DTypeError, InvalidArgumentError, ShardingError, StateError, argument
 from ..process.group import ProcessGroup
 from .mesh import Mesh
 from .program import Program
@@ -43,6 +43,18 @@ class Store(Protocol):
 
 PRECISIONS = ("default", "high", "highest")
 """Precision of products, as JAX and XLA name it; "highest" is float32 for float32 inputs."""
+
+
+def check_precision(precision: str | None) -> None:
+    """Check the name of a precision.
+
+    Raises:
+        InvalidArgumentError: It is unknown; the message has the known ones.
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise InvalidArgumentError(
+            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

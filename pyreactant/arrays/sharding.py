@@ -338,11 +338,6 @@ def process_local_blocks(
     return tuple(len(s) * n for s, n in zip(starts, block, strict=True)), place
 
 
-def is_sharding(node: object) -> bool:
-    """Whether a node of a tree is one of our shardings."""
-    return isinstance(node, NamedSharding)
-
-
 def as_sharding(sharding: Any) -> Any:
     """Our form of a `jax.sharding.NamedSharding`; anything else as it is."""
     if isinstance(sharding, NamedSharding):

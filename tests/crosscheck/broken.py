@@ -275,7 +275,7 @@ def broken(case: Case, mutant: Mutant) -> Iterator[None]:
     """Replace the process's runtime by a broken one within the block."""
     running = current()
     real, cache = running.backend, running.cache
-    running.backend, running.cache = Broken(real, case, mutant), Recent(256)
+    running.backend, running.cache = Broken(real, case, mutant), Recent()
     try:
         yield
     except ShardingError as error:

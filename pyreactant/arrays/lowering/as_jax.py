@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import DTypeError, InvalidArgumentError
 from .. import stablehlo as files
-from ..backend import PRECISIONS
+from ..backend import check_precision
 from ..dtypes import as_dtype
 from ..mesh import Mesh
 from ..program import Program
@@ -79,10 +79,7 @@ def as_jax(
     """
     what = _check_program(program)
     options = _static(what, static)
-    if precision is not None and precision not in PRECISIONS:
-        raise InvalidArgumentError(
-            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
-        )
+    check_precision(precision)
     if differentiable:
         enzyme.check_enzyme()
     question = _question(program, what, avals, options, precision)

@@ -113,9 +113,3 @@ def check_workers(backend: str, group: "ProcessGroup | None") -> "ProcessGroup |
     return ProcessGroup(
         group.num_processes, group.process_index, group.coordinator_address, source=SOURCE
     )
-
-
-def reached_preemption() -> bool | None:
-    """Whether a node of the train loop is about to be preempted; None outside. Collective."""
-    train = train_module()
-    return None if train is None else train.get_preemption_info() is not None

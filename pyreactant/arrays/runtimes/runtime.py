@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -24,29 +24,24 @@ if TYPE_CHECKING:
     from .guard import Guarded
 
 
-class Recent(dict[Any, Compiled]):
-    """The programs that were used last; older ones are dropped, and their memory is freed.
+_MOST_PROGRAMS = 256
 
-    Args:
-        most: How many are kept.
-    """
 
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
+class Recent(OrderedDict[Any, Compiled]):
+    """The 256 programs that were used last; older ones are dropped, and their memory is freed."""
 
     def find(self, key: Any) -> Compiled | None:
         """The program of a key, which is now the last used; None if there is none."""
-        value = self.pop(key, None)
-        if value is not None:
-            self[key] = value
-        return value
+        compiled = self.get(key)
+        if compiled is not None:
+            self.move_to_end(key)
+        return compiled
 
     def keep(self, key: Any, compiled: Compiled) -> None:
         """Keep a program, unless there is one of this key."""
         self.setdefault(key, compiled)
-        while len(self) > self._most:
-            del self[next(iter(self))]
+        if len(self) > _MOST_PROGRAMS:
+            self.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -67,8 +62,8 @@ class Running:
     backend: AbstractBackend
     group: ProcessGroup
     options: StartOptions
-    cache: Recent = field(default_factory=lambda: Recent(256))
-    calls: Recent = field(default_factory=lambda: Recent(256))
+    cache: Recent = field(default_factory=Recent)
+    calls: Recent = field(default_factory=Recent)
     meshes: set[Mesh] = field(default_factory=set)
     barriers: Counter[str] = field(default_factory=Counter)
     guarded: "Guarded | None" = None
