@@ -241,37 +241,15 @@ class DonatedArray(ShardedArray):
 
     __slots__ = ()
 
-    def donate(self) -> NoReturn:
+    def donate(self, *_: Any, **__: Any) -> NoReturn:
         """Raise the error of a donated array."""
         raise StateError(
             f"{self!r} was donated to program {self._value!r}, which reuses its memory; use the "
             "program's result, or compile it without donate="
         )
 
-    @property
-    def value(self) -> Any:
-        """Raises StateError."""
-        self.donate()
-
-    @property
-    def addressable_shards(self) -> list[Shard]:
-        """Raises StateError."""
-        self.donate()
-
-    def to_jax(self) -> Any:
-        """Raises StateError."""
-        self.donate()
-
-    def gather(self) -> np.ndarray:
-        """Raises StateError."""
-        self.donate()
-
-    def block_until_ready(self) -> ShardedArray:
-        """Raises StateError."""
-        self.donate()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        self.donate()
+    value = addressable_shards = property(donate)
+    to_jax = gather = block_until_ready = __array__ = donate
 
 
 def mark_donated(array: ShardedArray, program: str) -> None:

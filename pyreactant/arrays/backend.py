@@ -132,6 +132,11 @@ class Call:
         """The different meshes of the arguments."""
         return tuple(dict.fromkeys(aval.sharding.mesh for aval in self.avals))
 
+    def donated(self, trees: Trees) -> tuple[int, ...]:
+        """Numbers of the arrays that are donated."""
+        numbers = trees.unflatten(self.structure, range(len(self.avals)))
+        return tuple(n for position in self.donate for n in trees.flatten(numbers[position])[0])
+
     def result_shardings(
         self, trees: Trees, results: Any, shapes: Sequence[tuple[int, ...]]
     ) -> list[NamedSharding | None]:

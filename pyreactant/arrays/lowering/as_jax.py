@@ -213,7 +213,10 @@ def _function(
     module = Module(name, origin, lowered.text)
     _check_module(origin, module, question)
     count = len(module.results)
-    results = rebuild(lowered.results) if lowered.results is not None else _plain_results(count)
+    described = lowered.results
+    if described is None:  # a file that does not describe them: one, or a tuple of several
+        described = 0 if count == 1 else ["tuple", *range(count)]
+    results = rebuild(described)
     trees = JaxTrees()
     numbers, _ = trees.flatten(results)
     if sorted(numbers) != list(range(count)):
@@ -222,25 +225,16 @@ def _function(
             "so, please report it, otherwise lower it anew"
         )
     derivatives = _derivatives(what, name, module, timeout) if differentiable else None
-    described = {
+    header = {
         "program": program.name,
         "julia": program.julia,
         "static": question["static"],
-        "results": lowered.results if lowered.results is not None else _results_as_json(count),
+        "results": described,
         "versions": lowered.versions,
     }
-    record = f"{_HEADER}{json.dumps(described)}\n{lowered.text}"
+    record = f"{_HEADER}{json.dumps(header)}\n{lowered.text}"
     _, structure = trees.flatten(avals)
     return JuliaFunction(what, name, module, structure, results, derivatives, record)
-
-
-def _plain_results(count: int) -> Any:
-    """The results of a file that does not describe them: one, or a tuple of several."""
-    return 0 if count == 1 else tuple(range(count))
-
-
-def _results_as_json(count: int) -> Any:
-    return 0 if count == 1 else ["tuple", *range(count)]
 
 
 def _check_module(origin: str, module: Any, question: Mapping[str, Any]) -> None:
@@ -249,18 +243,14 @@ def _check_module(origin: str, module: Any, question: Mapping[str, Any]) -> None
             f"{origin} has shardings, but the function is sharded by its caller; lower it for "
             "arrays without shardings (as_jax does), and give shardings to jax.jit"
         )
-    wanted = [(tuple(aval["shape"]), aval["dtype"]) for aval in question["arguments"]]
-    got = [(aval.shape[::-1], aval.dtype.name) for aval in module.arguments]
+    wanted = [f"{aval['dtype']}{aval['shape']}" for aval in question["arguments"]]
+    got = [f"{aval.dtype.name}{list(aval.shape[::-1])}" for aval in module.arguments]
     if wanted != got:
         raise InvalidArgumentError(
-            f"{origin} takes the arguments ({_words(got)}), with the sizes of each reversed in the "
-            f"file, but as_jax was called for ({_words(wanted)}); give descriptions of these "
-            "shapes and dtypes, or lower it anew"
+            f"{origin} takes the arguments ({', '.join(got)}), with the sizes of each reversed in "
+            f"the file, but as_jax was called for ({', '.join(wanted)}); give descriptions of "
+            "these shapes and dtypes, or lower it anew"
         )
-
-
-def _words(avals: list[tuple[tuple[int, ...], str]]) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in avals)
 
 
 def _derivatives(what: str, name: str, module: Any, timeout: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Every function is collective, and free with one process.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -124,8 +125,6 @@ def equal_everywhere(
     Raises:
         MismatchError: The array of some processes differs from that of process 0.
     """
-    import hashlib  # takes 3 ms, which `import pyreactant` does not need
-
     digest = hashlib.blake2b(digest_size=32)
     digest.update(f"{array.dtype.name}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -184,8 +184,8 @@ def _check_one_set_of_devices(running: Running, call_: Call) -> None:
     other = next((m for m in meshes if set(m.device_ids) != set(meshes[0].device_ids)), None)
     if other is not None:
         raise ShardingError(
-            f"program {call_.program.name!r}: all arrays of a program must lie on the same devices, "
-            f"got {meshes[0]!r} and {other!r}; place one of them anew with device_put"
+            f"program {call_.program.name!r}: all arrays of a program must lie on the same "
+            f"devices, got {meshes[0]!r} and {other!r}; place one of them anew with device_put"
         )
 
 

@@ -30,22 +30,6 @@ class Compiled:
         True
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_avals",
-        "_backend",
-        "_calls",
-        "_donated",
-        "_flat",
-        "_outputs",
-        "_ran",
-        "_single",
-        "_structure",
-        "executable",
-        "operation",
-        "program",
-    )
-
     def __init__(self, call: Call, executable: Executable, backend: AbstractBackend) -> None:
         trees = backend.trees
         self.program: Program = call.program
@@ -61,9 +45,7 @@ class Compiled:
         positions = trees.unflatten(call.structure, range(len(call.avals)))
         self._flat = tuple(positions) == tuple(range(len(call.avals)))
         self._single = trees.is_leaf(executable.structure)
-        self._donated = tuple(
-            number for position in call.donate for number in trees.flatten(positions[position])[0]
-        )
+        self._donated = call.donated(trees)
 
     def __call__(self, *args: Any) -> Any:
         """Run the program on arrays, or trees of arrays. Collective.

@@ -329,12 +329,10 @@ class JaxStore:
         self._waits: dict[str, float] = {}  # since when each key is waited for
 
     def put(self, key: str, value: str) -> None:
-        """See `Store`."""
         with _lost_store_named():
             self._client.key_value_set(key, value, allow_overwrite=True)
 
     def get(self, key: str, timeout: float) -> str | None:
-        """See `Store`."""
         deadline = time.monotonic() + timeout
         began = self._waits.get(key)
         while (value := self.peek(key)) is None:
@@ -350,7 +348,6 @@ class JaxStore:
         return value
 
     def peek(self, key: str) -> str | None:
-        """See `Store`."""
         with _lost_store_named():
             try:
                 value: str = self._client.key_value_try_get(key)
@@ -361,7 +358,6 @@ class JaxStore:
             return value
 
     def delete(self, prefix: str) -> None:
-        """See `Store`."""
         with _lost_store_named():
             self._client.key_value_delete(prefix)
 

@@ -53,10 +53,10 @@ def lower(request: Call, runtime: Runtime) -> Lowered:
     wanted = request.out_sharding
     if wanted is None or isinstance(wanted, NamedSharding):
         traced = _trace(request, runtime, () if wanted is None else (wanted,))
-        given = _asked_shardings(request, traced)
+        given = traced.asked(request)
     else:
         traced = _trace(request, runtime, ())
-        given = _asked_shardings(request, traced)
+        given = traced.asked(request)
         if any(sharding is not None for sharding in given):
             traced = _trace(request, runtime, traced.in_julia(given))
     compile_ = partial(_compile, request, runtime, traced, given)
@@ -85,6 +85,10 @@ class _Traced:
     structure: Any
     numbers: list[int]
     outputs: list[tuple[tuple[int, ...], np.dtype[Any]]]
+
+    def asked(self, request: Call) -> list[NamedSharding | None]:
+        """The sharding that is asked for each result."""
+        return request.result_shardings(_TREES, self.tree, [shape for shape, _ in self.outputs])
 
     def in_julia(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Values that are listed by result, in Julia's order."""
@@ -138,10 +142,6 @@ def write(request: Call, runtime: Runtime) -> tuple[str, Any]:
     lowered = _lower_call(request, request.structure, runtime)
     text, described, _ = call(runtime.julia.description, lowered)
     return str(text), plain(described)
-
-
-def _asked_shardings(request: Call, traced: _Traced) -> list[NamedSharding | None]:
-    return request.result_shardings(_TREES, traced.tree, [shape for shape, _ in traced.outputs])
 
 
 def _compile(
