@@ -14,13 +14,11 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from pyreactant.arrays.backend import (
     AbstractBackend,
     Call,
-    Capabilities,
     Executable,
     Lowered,
     StartOptions,
     Store,
 )
-from pyreactant.arrays.dtypes import NAMES
 from pyreactant.arrays.program import Program, load
 from pyreactant.arrays.runtimes import runtime
 from pyreactant.arrays.runtimes.reactant.meeting import Meeting, meet
@@ -66,9 +64,6 @@ class NumpyBackend(AbstractBackend):
         self._devices = tuple(
             Device(i, i // count, i, "cpu", "NumPy") for i in range(count * group.num_processes)
         )
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(dtypes=frozenset(NAMES), multi_process=True)
 
     def store(self) -> Store | None:
         return self._meeting

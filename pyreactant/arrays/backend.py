@@ -16,6 +16,7 @@ import numpy as np
 
 from ..base.errors import DTypeError, InvalidArgumentError, ShardingError, StateError, argument
 from ..process.group import ProcessGroup
+from .dtypes import NAMES
 from .mesh import Mesh
 from .program import Program
 from .sharding import Aval, Device, Index, NamedSharding, Shard
@@ -55,19 +56,6 @@ def check_precision(precision: str | None) -> None:
         raise InvalidArgumentError(
             f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """How runtimes differ. Code asks these fields, never the runtime's name.
-
-    Attributes:
-        dtypes: Names of the element types that the runtime holds unchanged.
-        multi_process: Whether it runs over several processes.
-    """
-
-    dtypes: frozenset[str]
-    multi_process: bool
 
 
 FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"
@@ -235,9 +223,10 @@ class AbstractBackend(abc.ABC):
         Otherwise it raises, and nothing else of the runtime may be called.
         """
 
-    @abc.abstractmethod
-    def capabilities(self) -> Capabilities:
-        """How this runtime differs from others on this platform."""
+    def dtypes(self) -> frozenset[str]:
+        """Names of the element types that the runtime holds unchanged on this platform."""
+        on_tpu = self.devices()[0].platform == "tpu"
+        return frozenset(NAMES) - ({"complex128"} if on_tpu else set())
 
     def store(self) -> Store | None:
         """Where the processes keep small texts for each other; None for a single process."""

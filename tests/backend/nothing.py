@@ -7,8 +7,7 @@ from unittest import mock
 
 import numpy as np
 
-from pyreactant.arrays.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
-from pyreactant.arrays.dtypes import NAMES
+from pyreactant.arrays.backend import AbstractBackend, Call, Lowered, StartOptions
 from pyreactant.arrays.program import Program
 from pyreactant.arrays.runtimes import runtime
 from pyreactant.arrays.sharding import Device, Index, NamedSharding, Shard
@@ -34,9 +33,6 @@ class NothingBackend(AbstractBackend):
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         raise NotImplementedError
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(dtypes=frozenset(NAMES), multi_process=True)
 
     def devices(self) -> tuple[Device, ...]:
         self.asked += 1

@@ -11,7 +11,7 @@ import numpy as np
 import pyreactant as pr
 from pyreactant.arrays import backend
 from pyreactant.arrays.array import ShardedArray
-from pyreactant.arrays.backend import AbstractBackend, Capabilities, Executable, StartOptions
+from pyreactant.arrays.backend import AbstractBackend, Executable, StartOptions
 from pyreactant.arrays.program import Program
 from pyreactant.arrays.runtimes.runtime import Recent, current
 from pyreactant.arrays.sharding import Index, NamedSharding, Shard
@@ -122,8 +122,8 @@ class Broken(AbstractBackend):
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         raise NotImplementedError
 
-    def capabilities(self) -> Capabilities:
-        return self._real.capabilities()
+    def dtypes(self) -> frozenset[str]:
+        return self._real.dtypes()
 
     def devices(self) -> tuple[pr.Device, ...]:
         return self._real.devices()

@@ -408,7 +408,7 @@ def _check_placement(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: Nam
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
     backend = current().backend
-    held = backend.capabilities().dtypes
+    held = backend.dtypes()
     if dtype.name not in held:
         raise DTypeError(
             f"{backend.name} on {devices()[0].platform} does not hold {dtype.name} "

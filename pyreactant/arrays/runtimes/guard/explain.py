@@ -4,13 +4,13 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ....base.errors import PyReactantError
 from .operation import PROGRAM, Operation, Stream, canonical
-from .tree import LIMIT, Tree
+from .tree import Tree, equal
 
 _SHOWN = 4
 """Groups of processes whose values are shown."""
@@ -72,7 +72,7 @@ class Account:
     has_text: bool = False
 
     def to_json(self) -> str:
-        """For the process that writes the sentence."""
+        """For the process that writes the sentence; it may be longer than a message."""
         o = self.operation
         return json.dumps(
             [o.kind, o.what, o.fields, o.line, self.thread, self.number, o.text is not None]
@@ -263,7 +263,7 @@ def _await_readers(tree: Tree, name: str) -> None:
     with contextlib.suppress(_TimeIsUpError):
         while True:
             with contextlib.suppress(PyReactantError):
-                hasty.gather(name, "", "".join)
+                hasty.gather(name, "", equal)
                 return
             time.sleep(_LOOK)
             check()
@@ -287,26 +287,22 @@ def _group(tree: Tree, name: str, mine: Account | None) -> list[Group]:
     groups: dict[str, list[Any]] = {}
     if mine is not None:
         groups[f"{mine.operation.digest:x}"] = [1, [[tree.index, tree.index]]]
-    merged = tree.exchange(name, json.dumps(groups), _merge_groups)
-    return [
-        Group(count, tuple(map(tuple, ranges))) for count, ranges in json.loads(merged).values()
-    ]
+    merged = tree.exchange(name, groups, _merge_groups)
+    return [Group(count, tuple(map(tuple, ranges))) for count, ranges in merged.values()]
 
 
-def _merge_groups(messages: Sequence[str]) -> str:
+def _merge_groups(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By digest, the number of processes and the ranges of their indices."""
     merged: dict[str, list[Any]] = {}
     for message in messages:
-        for digest, (count, ranges) in json.loads(message).items():
+        for digest, (count, ranges) in message.items():
             group = merged.setdefault(digest, [0, []])
             group[0] += count
             group[1] += ranges
     for group in merged.values():
         group[1] = _join_ranges(group[1])[:_RANGES]
     order = sorted(merged, key=lambda digest: (-merged[digest][0], merged[digest][1][0]))
-    text = json.dumps({digest: merged[digest] for digest in order[:_GROUPS]}, separators=(",", ":"))
-    assert len(text) <= LIMIT
-    return text
+    return {digest: merged[digest] for digest in order[:_GROUPS]}
 
 
 def _join_ranges(ranges: list[list[int]]) -> list[list[int]]:

@@ -207,7 +207,7 @@ class Guard:
                 # All came to this exchange, so all have read the verdict of the one before.
                 tree.store.delete(f"{name}/{stream.exchanged}")
             stream.exchanged = number
-        if not verdict:
+        if verdict is None:
             # Every process's watch compares this thread too; it finds the first difference.
             self._watch.hurry()
             while not self._failed.wait(0.25):

@@ -17,8 +17,7 @@ from ....base.facts import VISIBLE_GPUS, package_version, tpu_chips, usable_gpus
 from ....base.settings import LOCAL_DEVICES
 from ....process.group import ProcessGroup
 from ...array import ShardedArray
-from ...backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
-from ...dtypes import NAMES
+from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
 from ...mesh import Mesh
 from ...program import Program
 from ...sharding import Aval, Device, Index, NamedSharding, Shard
@@ -89,13 +88,8 @@ class JaxBackend(AbstractBackend):
         # devices and 2 cores; XLA aborts after 60 s).
         self._one_in_flight = self._devices[0].platform == "cpu"
 
-    def capabilities(self) -> Capabilities:
-        held = set(NAMES)
-        if not x64.may_hold():
-            held -= x64.WIDE
-        if self._devices[0].platform == "tpu":
-            held -= {"complex128"}
-        return Capabilities(dtypes=frozenset(held), multi_process=True)
+    def dtypes(self) -> frozenset[str]:
+        return super().dtypes() - (frozenset() if x64.may_hold() else x64.WIDE)
 
     def store(self) -> Store | None:
         several = self.group.num_processes > 1

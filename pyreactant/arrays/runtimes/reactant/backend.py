@@ -9,8 +9,8 @@ import numpy as np
 from ....base.errors import ShardingError
 from ....julia.place import describe_libtpu
 from ....process.group import ProcessGroup
-from ...backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
-from ...dtypes import EXTENDED, NAMES, as_dtype
+from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
+from ...dtypes import EXTENDED, as_dtype
 from ...program import Program
 from ...sharding import Device, Index, NamedSharding, Shard
 from .julia import call
@@ -44,12 +44,6 @@ class ReactantBackend(AbstractBackend):
         self.group = group
         self._julia, self._devices, self._meeting = started
         self._position = {d.id: d.position for d in self._devices}
-
-    def capabilities(self) -> Capabilities:
-        held = set(NAMES)
-        if self._devices[0].platform == "tpu":
-            held -= {"complex128"}
-        return Capabilities(dtypes=frozenset(held), multi_process=True)
 
     def store(self) -> Store | None:
         return self._meeting
