@@ -35,9 +35,6 @@ class Store(Protocol):
     def get(self, key: str, timeout: float) -> str | None:
         """Wait for a key's value; None if it has none within `timeout` seconds."""
 
-    def peek(self, key: str) -> str | None:
-        """The value that a key has now; None if it has none."""
-
     def delete(self, prefix: str) -> None:
         """Delete this key, and all keys that begin with it and a slash."""
 

@@ -238,7 +238,7 @@ def test_what_surrounds_the_child(
     assert asking.environment()["XLA_FLAGS"] == "--xla_other=1"
 
 
-def lower(asked: PreflightRequest, timeout: float) -> asking.Lowered:
+def lower(asked: PreflightRequest, timeout: float) -> asking.ReactantModule:
     question = {**asked.to_dict(), "devices": asked.topology.devices}
     return asking.lower(asked.program.name, question, timeout)
 

@@ -13,7 +13,7 @@ from ..mesh import Mesh
 from ..program import Program
 from ..sharding import NamedSharding
 from . import enzyme
-from .reactant import Lowered, check_julia, lower, tuples
+from .reactant import ReactantModule, check_julia, lower, tuples
 
 if TYPE_CHECKING:
     from ..runtimes.jax.julia import JuliaFunction
@@ -170,11 +170,13 @@ def _describe_leaf(what: str, number: int, leaf: Any) -> dict[str, Any]:
     return {"shape": [*map(int, leaf.shape)], "dtype": as_dtype(leaf.dtype).name}
 
 
-def _read_lowered(file: Program, what: str, program: Program, static: Mapping[str, Any]) -> Lowered:
+def _read_lowered(
+    file: Program, what: str, program: Program, static: Mapping[str, Any]
+) -> ReactantModule:
     """A module that was lowered before; the first line of our own files describes it."""
     text = files.read(file).decode("utf-8", "replace")
     if not text.startswith(_HEADER):
-        return Lowered(text, {})
+        return ReactantModule(text, {})
     line, _, rest = text.partition("\n")
     try:
         header = json.loads(line.removeprefix(_HEADER))
@@ -191,7 +193,7 @@ def _read_lowered(file: Program, what: str, program: Program, static: Mapping[st
             f"{file.stablehlo!r} is {julia} with static values {recorded}; give its own file, or "
             "write as_jax(...).as_text() anew"
         )
-    return Lowered(rest, versions, results)
+    return ReactantModule(rest, versions, results)
 
 
 def _function(
@@ -200,7 +202,7 @@ def _function(
     origin: str,
     avals: tuple[Any, ...],
     question: Mapping[str, Any],
-    lowered: Lowered,
+    lowered: ReactantModule,
     differentiable: bool,
     timeout: float,
 ) -> "JuliaFunction":

@@ -96,9 +96,8 @@ def compile(
     if known is not None and known.program == program:
         return known
     executable = lowered.compile() if known is None else known.executable
-    compiled = Compiled(call_, executable, running.backend)
-    if running.guarded is not None and operation is not None:
-        compiled.guard(running.guarded.guard.ran, operation)
+    ran = None if running.guarded is None else running.guarded.guard.ran
+    compiled = Compiled(call_, executable, running.backend, operation, ran)
     if lowered.reusable:
         running.cache.keep(key, compiled)
     return compiled

@@ -250,7 +250,7 @@ _STEP = 0.05  # seconds
 _STEPS = 10
 
 
-class Failure:
+class Terminator:
     """Ends the process when it waits in one collective for half a second after a mismatch.
 
     It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when

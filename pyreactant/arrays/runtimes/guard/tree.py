@@ -40,7 +40,11 @@ class Tree:
         self._children = range(FAN_IN * index + 1, min(FAN_IN * index + FAN_IN + 1, count))
 
     def exchange(
-        self, name: str, mine: Any, merge: Merge, conclude: Callable[[Any], Any] = lambda it: it
+        self,
+        name: str,
+        mine: Any,
+        merge: Merge,
+        conclude: Callable[[Any], Any] = lambda merged: merged,
     ) -> Any:
         """The verdict about every process's message. Collective.
 

@@ -329,13 +329,12 @@ class JaxStore:
         self._waits: dict[str, float] = {}  # since when each key is waited for
 
     def put(self, key: str, value: str) -> None:
-        with _lost_store_named():
-            self._client.key_value_set(key, value, allow_overwrite=True)
+        self._ask("key_value_set", key, value, allow_overwrite=True)
 
     def get(self, key: str, timeout: float) -> str | None:
         deadline = time.monotonic() + timeout
         began = self._waits.get(key)
-        while (value := self.peek(key)) is None:
+        while (value := self._ask("key_value_try_get", key)) is None:
             now = time.monotonic()
             if began is None:
                 began = self._waits[key] = now
@@ -345,34 +344,24 @@ class JaxStore:
             pause = min(max(_FIRST_PAUSE, (now - began) / 8), self._longest)
             time.sleep(min(pause, deadline - now))
         self._waits.pop(key, None)
-        return value
-
-    def peek(self, key: str) -> str | None:
-        with _lost_store_named():
-            try:
-                value: str = self._client.key_value_try_get(key)
-            except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
-                if is_absent_key(error):
-                    return None
-                raise
-            return value
+        return str(value)
 
     def delete(self, prefix: str) -> None:
-        with _lost_store_named():
-            self._client.key_value_delete(prefix)
+        self._ask("key_value_delete", prefix)
+
+    def _ask(self, method: str, *args: Any, **options: Any) -> Any:
+        """What the service answers; None for a key that it does not have."""
+        try:
+            return getattr(self._client, method)(*args, **options)
+        except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+            if is_absent_key(error):
+                return None
+            raise PeerLostError(
+                "the connection to process 0, which holds the run's store, was lost: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
 
 
 def run_store(num_processes: int) -> JaxStore:
     """The store of the run that this process has joined."""
     return JaxStore(client(), num_processes)
-
-
-@contextlib.contextmanager
-def _lost_store_named() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise PeerLostError(
-            "the connection to process 0, which holds the run's store, was lost: "
-            f"{str(error).splitlines()[0]}"
-        ) from error

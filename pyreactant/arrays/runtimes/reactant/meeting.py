@@ -235,7 +235,7 @@ class _Registry:
             match message:
                 case {"type": "put", "key": str(key), "value": str(value)}:
                     self._values[key] = value
-                    for process, number in self._requests.pop(key, ()):
+                    for process, number in sorted(self._requests.pop(key, ()), reverse=True):
                         self._answer(process, number, value)
                 case {"type": "get", "key": str(key), "number": int(number)}:
                     if key in self._values:
@@ -284,8 +284,8 @@ class _Registry:
         if missing:  # those that come later learn the same
             outcome = self._failed.setdefault(name, outcome)
         self._shares.pop(name, None)
-        for index, (number, _) in shares.items():
-            self._answer(index, number, outcome)
+        for index in sorted(shares, reverse=True):  # process 0 last: it may close the connections
+            self._answer(index, shares[index][0], outcome)
 
     def _answer(self, index: int, number: int, value: Any) -> None:
         self._send[index]({"type": "answer", "number": number, "value": value})
