@@ -102,10 +102,7 @@ def _differ_in_program(accounts: Sequence[Account]) -> bool:
 def _sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequence[str]) -> str:
     """What the processes do differently, and what to do about it.
 
-    Args:
-        groups: The processes by what they did, the largest group first.
-        accounts: What the first groups did.
-        texts: The programs of the first two groups, if they differ first in these.
+    There are texts of the first two groups' programs if these are what differs first.
     """
     first = accounts[0]
     thread = "" if first.thread == _MAIN else f" of thread {first.thread!r}"

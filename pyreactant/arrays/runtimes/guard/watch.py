@@ -146,13 +146,7 @@ class Watch:
         return {"counts": counts, "final": final, "active": active}
 
     def _locate(self, name: str, stream: Stream, differs: int) -> int:
-        """Number of the first operation that differs. Collective.
-
-        Args:
-            name: The beginning of the keys.
-            stream: Of this process.
-            differs: A number of operations with different digests.
-        """
+        """Number of the first operation that differs, among so many that do. Collective."""
         agrees = stream.base
         while differs - agrees > 1:
             middle = (agrees + differs) // 2

@@ -298,14 +298,7 @@ def _find_devices(
 ) -> tuple[Any, ...]:
     """JAX's devices of the run, by the launcher's process index and then by id. Collective.
 
-    Args:
-        group: The processes.
-        options: What was asked for.
-        owner: The launcher's process index for each of JAX's.
-
-    Raises:
-        RequirementError: The platform is absent.
-        StateError: JAX had already started with other devices than requested.
+    `owner` has the launcher's process index for each of JAX's.
     """
     try:
         devices = jax.devices(options.platform)
