@@ -14,6 +14,7 @@ from ..base.facts import (
     nvidia_gpus_of_driver,
     tpu_chips,
 )
+from ..process.group.group import proxies as set_proxies
 from .check import CheckResult, Machine
 
 _QUERY = (
@@ -184,7 +185,6 @@ def _holders(machine: Machine) -> Iterator[int]:
             continue
 
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "REACTANT_VISIBLE_GPU_DEVICES")
 
 
@@ -202,7 +202,7 @@ def proxies(machine: Machine) -> CheckResult:
 
 def proxy_names(machine: Machine) -> list[str]:
     """The variables of proxies that are set."""
-    return [n for p in _PROXIES for n in (p, p.upper()) if machine.environ.get(n)]
+    return set_proxies(machine.environ)
 
 
 def preload(machine: Machine) -> CheckResult:

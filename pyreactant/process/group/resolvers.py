@@ -21,6 +21,7 @@ from .group import (
     defined_variables,
     env_int,
     local_devices,
+    proxies,
     required,
     required_int,
 )
@@ -192,9 +193,6 @@ _OURS: tuple[_Resolver, ...] = (_environment, jobset)
 _LAUNCHERS: tuple[_Resolver, ...] = (slurm, open_mpi, pmix, gke, metadata, plain)
 
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
     """How the process group of this process is decided.
@@ -250,11 +248,10 @@ def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
         Resolution("arguments", "a program can pass them to initialize; there are none here"),
         *resolutions(environ),
     )
-    proxies = [n for p in _PROXIES for n in (p, p.upper()) if environ.get(n)]
     notes = next(resolution for resolution in found if resolution.applies).notes
-    if proxies:
+    if names := proxies(environ):
         notes += (
-            f"pyreactant connects to the coordinator without the proxy of {', '.join(proxies)}",
+            f"pyreactant connects to the coordinator without the proxy of {', '.join(names)}",
         )
     group = next(resolution for resolution in found if resolution.applies).group
     if group is not None and (note := coordinator_note(group, environ)):

@@ -21,6 +21,7 @@ from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, STALL_TIM
 from ...julia.place import find_place, package_folder
 from ...process.events import Go
 from ...process.group.coordinator import SECRET, SECRET_FILE
+from ...process.group.group import around_proxies
 from .guardian import TOKEN
 
 _USAGE = (
@@ -245,6 +246,7 @@ def program_environment(
     }
     if go.coordinator:
         found[COORDINATOR] = go.coordinator
+        found |= around_proxies(go.coordinator, found)
     found |= _for_jax(found, settings, environ)
     if program.kind == "julia":
         found |= for_julia(found)

@@ -23,7 +23,7 @@ from ....base.words import is_absent_key
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
-from ....process.group.group import join_address, split_address
+from ....process.group.group import around_proxies, join_address, split_address
 from ....process.supervised.link import Link
 from ...backend import StartOptions
 
@@ -74,7 +74,7 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     if supervised.connection is not None:
         # It would swallow SIGTERM, which the supervisor sends to programs that do not ask.
         jax.config.update("jax_enable_preemption_service", False)
-    _go_around_proxies(group.coordinator_address)
+    os.environ.update(around_proxies(group.coordinator_address, os.environ))
     check_coordinator(group, options.initialization_timeout)
     left = max(1.0, options.initialization_timeout - (time.monotonic() - started))
     end_at_once_on_error()
@@ -294,17 +294,6 @@ def client() -> Any:
 def _state() -> Any:
     # The key-value store and the barrier have no public name.
     return importlib.import_module("jax._src.distributed").global_state
-
-
-def _go_around_proxies(address: str) -> None:
-    """Keep gRPC from sending the rendezvous to a web proxy, where it hangs to the timeout."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return
-    host, _ = split_address(address)
-    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
-        hosts = [h for h in os.environ.get(name, "").split(",") if h]
-        if host not in hosts:
-            os.environ[name] = ",".join([*hosts, host])
 
 
 _FIRST_PAUSE = 0.0003  # seconds, about the time of one call
