@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import InvalidArgumentError, RequirementError, StateError, argument
+from ...base.errors import InvalidArgumentError, PyReactantError, StateError, argument
+from ...base.packages import broken_package
 from ...base.settings import check_names
 from ...process import progress, supervised
 from ...process.group import ProcessGroup, resolve
@@ -194,17 +195,12 @@ def _load(name: str) -> AbstractBackend:
     module, _, attribute = path.partition(":")
     try:
         make = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        advice = f"install it with: python -m pip install {package}"
-        if not isinstance(error, ModuleNotFoundError):
-            advice = (
-                "it is there, but does not load: see whether memory is limited (ulimit -v), or "
-                f"install it again with: python -m pip install --force-reinstall {package}"
-            )
-        raise RequirementError(
-            f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
-            f"{advice}"
-        ) from error
+    except (PyReactantError, MemoryError, OSError):
+        raise
+    except Exception as error:  # a jaxlib that does not fit jax is a RuntimeError, for instance
+        broken = broken_package(error, f"backend {name!r}", package)
+        assert broken is not None
+        raise broken from error
     return make()
 
 
