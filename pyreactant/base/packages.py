@@ -88,7 +88,7 @@ def _culprit(error: BaseException) -> _Culprit | None:
         error, (PyReactantError, MemoryError, OSError)
     ):
         return None
-    if is_of_numpy(error):
+    if type(error) is ImportError and is_of_numpy(error):
         return _Culprit("numpy", None)
     loading = _modules_loading(error.__traceback__)
     innermost = loading[-1] if loading else None
