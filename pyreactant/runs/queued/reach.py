@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, RequirementError
-from .request import CloudError, Request, Worker
+from .request import CloudError, SliceRequest, Worker
 
 if TYPE_CHECKING:
     from .client import Client
@@ -77,7 +77,10 @@ class SshOptions:
             _check_key(environ)
 
     def commands(
-        self, request: Request, workers: Sequence[Worker], environ: Mapping[str, str] = os.environ
+        self,
+        request: SliceRequest,
+        workers: Sequence[Worker],
+        environ: Mapping[str, str] = os.environ,
     ) -> dict[Worker, list[str]]:
         """For each worker the argument list to which a remote command is appended.
 
@@ -88,7 +91,7 @@ class SshOptions:
             return _gcloud_commands(self, request, workers, environ)
         return {worker: self._ssh_command(request, worker) for worker in workers}
 
-    def _ssh_command(self, request: Request, worker: Worker) -> list[str]:
+    def _ssh_command(self, request: SliceRequest, worker: Worker) -> list[str]:
         address = worker.internal if request.internal_ips else worker.external or worker.internal
         user = [f"-l{self.user}"] if self.user else []
         # Other VMs get the same addresses later; a node's number is never reused.
@@ -99,7 +102,7 @@ class SshOptions:
 
 def command_on(
     client: "Client",
-    request: Request,
+    request: SliceRequest,
     ssh: SshOptions,
     index: int,
     *,
@@ -153,7 +156,7 @@ def _succeeds(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _gcloud_commands(
-    ssh: SshOptions, request: Request, workers: Sequence[Worker], environ: Mapping[str, str]
+    ssh: SshOptions, request: SliceRequest, workers: Sequence[Worker], environ: Mapping[str, str]
 ) -> dict[Worker, list[str]]:
     commands = {}
     for node in dict.fromkeys(worker.node for worker in workers):
@@ -269,9 +272,9 @@ class Sessions:
         self,
         commands: Mapping[Worker, Sequence[str]],
         folder: Path,
-        show: Callable[[Worker, str], None],
+        show: Callable[[Worker, str], None] = lambda worker, line: None,
     ) -> None:
-        self.commands, self._folder, self._show = commands, folder, show
+        self._commands, self._folder, self._show = commands, folder, show
         self.running: list[Session] = []
 
     def start(
@@ -295,13 +298,13 @@ class Sessions:
                 logs both.
         """
         self.running = []
-        for worker in self.commands:
+        for worker in self._commands:
             log = self._folder / f"{name}-{worker.node}-{worker.index}.log"
             remote = shlex.join(command(worker))  # the remote side is a shell
             file = out(worker)
             target: IO[bytes] | int = subprocess.PIPE if file is None else file.open("wb")
             process = subprocess.Popen(
-                [*self.commands[worker], remote],
+                [*self._commands[worker], remote],
                 stdin=subprocess.PIPE,
                 stdout=target,
                 stderr=subprocess.STDOUT if file is None else subprocess.PIPE,
