@@ -72,11 +72,7 @@ def usable_cores() -> int:
 
 
 class GitState:
-    """Commit and changes of the working directory, found in a thread: git may hang.
-
-    Args:
-        folder: The working directory.
-    """
+    """Commit and changes of the working directory, found in a thread: git may hang."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -157,7 +153,6 @@ def requirements(lines: Iterable[str], *extras: str) -> Iterator[tuple[str, str]
     """The packages that a package requires on this Python, each with its spec.
 
     Args:
-        lines: The Requires-Dist lines of the package's metadata.
         extras: Names of extras; the result has only what they add. Without any it has the
             requirements that hold without an extra.
     """
@@ -178,13 +173,7 @@ def _holds(requirement: "Requirement", extra: str) -> bool:
 
 
 def required(lines: Iterable[str], package: str, *extras: str) -> str:
-    """The required version of a package, such as ">=2.0"; "" for any.
-
-    Args:
-        lines: As for `requirements`.
-        package: Name of the package.
-        extras: As for `requirements`.
-    """
+    """The required version of a package, such as ">=2.0"; "" for any."""
     from packaging.utils import canonicalize_name
 
     name = canonicalize_name(package)

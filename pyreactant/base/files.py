@@ -62,7 +62,6 @@ def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterat
     Readers see the old file or the new one, never a part, even if this process is killed.
 
     Args:
-        path: The file to replace or create.
         partial: Suffix of the temporary file's name. With a fixed suffix a killed process leaves
             at most one file behind, but the caller must hold a lock. By default the suffix is
             unique to this process.
@@ -85,13 +84,7 @@ def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterat
 
 
 def write(path: Path, data: bytes, *, partial: str = "partial") -> None:
-    """Replace a file and keep its permissions; for a link, replace its target.
-
-    Args:
-        path: The file.
-        data: Its new content.
-        partial: As for `replacing`.
-    """
+    """Replace a file and keep its permissions; for a link, replace its target."""
     path = path.resolve()
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with replacing(path, partial=partial, durable=True) as temporary:
@@ -116,7 +109,6 @@ def writing(what: Path, advice: str) -> Iterator[None]:
     """Turn system errors in the block into a message with the file, the reason and what to do.
 
     Args:
-        what: The file or folder that the block writes.
         advice: What to do if it is read-only.
 
     Raises:
@@ -147,8 +139,6 @@ def write_json(data: Any, path: Path, *, indent: int | None = 2) -> None:
     """Write plain data as a JSON file, atomically.
 
     Args:
-        data: What to write.
-        path: The file.
         indent: Spaces for each level; None writes one line, which is 20 times as fast.
 
     Raises:
@@ -167,12 +157,7 @@ _LINE = 100
 
 
 def json_lines(data: Any, level: int = 0) -> str:
-    """Plain data as JSON for readers: numbers have no line of their own.
-
-    Args:
-        data: The data.
-        level: How deep in the whole it is.
-    """
+    """Plain data as JSON for readers: numbers have no line of their own."""
     inner, outer = "\n" + " " * (level + 1), "\n" + " " * level
     numbers = isinstance(data, dict) and all(type(one) in (int, float) for one in data.values())
     if isinstance(data, dict) and not numbers:
@@ -203,7 +188,6 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     """The object in a JSON file.
 
     Args:
-        path: The file.
         what: What the file should be, for messages.
 
     Raises:
@@ -226,10 +210,6 @@ def unpack(archive: tarfile.TarFile, folder: Path) -> None:
     """Unpack an archive from another machine; nothing can land outside `folder`.
 
     Files belong to this process's user. Nobody else may write them.
-
-    Args:
-        archive: The archive, opened to read.
-        folder: Where its files go.
 
     Raises:
         tarfile.TarError: An entry leads outside the folder or to itself, or is not a file, folder
@@ -300,10 +280,7 @@ def project_lock(
     """Hold the project's lock; the system releases it if this process dies.
 
     Args:
-        project: The folder of the Julia project.
-        what: The command that holds the lock, for messages of waiting processes.
         advice: What to do if the folder is read-only.
-        wait: Seconds to wait for another holder.
         waiting: Called with a description of the holder, once for each holder.
 
     Raises:

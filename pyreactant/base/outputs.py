@@ -41,7 +41,6 @@ def marked(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         kind: What it is, such as "matmul report".
-        data: Its content.
     """
     return {"format": f"pyreactant {kind}", **data}
 
@@ -119,11 +118,6 @@ def opened(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
 
 def write_output(data: str | bytes, path: Path, *, overwrite: bool) -> None:
     """Write an output.
-
-    Args:
-        data: The content; text is written in UTF-8.
-        path: The file.
-        overwrite: Whether to replace a file that is no report of pyreactant.
 
     Raises:
         FileError: It cannot be written, or must not be replaced.

@@ -30,8 +30,6 @@ def raise_limit(needed: int, what: str, *, spare: int = 0) -> None:
     """Raise the soft limit of open files of this process, if it is too low.
 
     Args:
-        needed: Number of files that this process needs at the same time.
-        what: What needs them, for the message.
         spare: Number of further files for which the limit is raised if that is possible.
 
     Raises:

@@ -67,6 +67,7 @@ def create(
 
     They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
     """
+    from ..runs.queued.deletion import Deleter
     from ..runs.queued.job import Job
     from ..runs.queued.journal import Journal
     from ..runs.queued.lifecycle import Lease
@@ -81,14 +82,8 @@ def create(
     client = connect(transport)
     try:
         with telling(f"creating {request.name}") as told:
-            lease = Lease(
-                client=client,
-                request=request,
-                run=os.urandom(8).hex(),
-                journal=Journal(),
-                tell=told,
-                to_keep=True,
-            )
+            deleter = Deleter(client, Journal(), told)
+            lease = Lease(deleter, request, os.urandom(8).hex(), to_keep=True)
             with cleaned_up(lease.close, told):
                 lease.create()
                 workers = lease.wait(wait_for)

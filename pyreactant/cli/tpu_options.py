@@ -86,12 +86,7 @@ def _required(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def target_of(settings: Mapping[str, Any], **more: Any) -> "TPU":
-    """The target TPU with these settings, among which are those that name its slices.
-
-    Args:
-        settings: Settings of the target TPU.
-        more: Further settings.
-    """
+    """The target TPU with these settings, among which are those that name its slices."""
     from ..runs.places.tpu import TPU
 
     absent = [variable for name, variable in _VARIABLES.items() if not settings.get(name)]
@@ -107,12 +102,7 @@ def examples(*commands: str) -> str:
 
 
 def connect(transport: str, *, patience: float = PATIENCE) -> "Client":
-    """The client of the API.
-
-    Args:
-        transport: "rest" or "grpc".
-        patience: Seconds for which a call is retried.
-    """
+    """The client of the API."""
     try:
         from ..runs.queued.client import Client
     except ImportError as error:

@@ -1,5 +1,6 @@
 """A deletion goes on until the API shows that the resource is gone, whatever it answers before."""
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -193,12 +194,15 @@ def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
     """Messages that nobody can read do not end the deletion."""
     api = TpuApi(workers=hosts_of)
 
-    def gone(text: str) -> None:
-        raise OSError(5, "Input/output error")
+    closed = threading.Event()
 
-    with leased(tmp_path, api) as (lease, _, _):
+    def tell(text: str) -> None:
+        if closed.is_set():
+            raise OSError(5, "Input/output error")
+
+    with leased(tmp_path, api, tell=tell) as (lease, _, _):
         life(lease, api)
-        lease.tell = gone
+        closed.set()
     assert (api.left(), notes(tmp_path)) == ([], [])
 
 
@@ -217,7 +221,7 @@ def test_states_that_the_client_does_not_know(tmp_path: Path) -> None:
         assert len(waiting.result()) == 4
         resource.script = [(unknown, None)]
         api.nodes[next(iter(api.nodes))]["state"] = unknown
-        assert lease.client.workers(lease.request) == []
+        assert lease.deleter.client.workers(lease.request) == []
     assert (api.left(), notes(tmp_path)) == ([], [])
 
 

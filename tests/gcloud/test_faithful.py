@@ -174,16 +174,18 @@ def test_the_same_life_over_grpc(tmp_path: Path) -> None:
     with cloud(tmp_path, api) as made, over_grpc(api) as address:
         from pyreactant import PyReactantError
         from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.deletion import Deleter
         from pyreactant.runs.queued.journal import Journal
         from pyreactant.runs.queued.lifecycle import Lease
 
         made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] = address
         client = Client(transport="grpc", environ=made.settings)
         request = slice_request()
-        lease = Lease(client, request, "run", Journal(made.state), print, pause=0.02)
+        deleter = Deleter(client, Journal(made.state), print, pause=0.02)
+        lease = Lease(deleter, request, "run")
         lease.create()
         assert len(lease.wait(10)) == 4
-        other = Lease(client, request, "other", Journal(made.state), print, pause=0.02)
+        other = Lease(deleter, request, "other")
         with pytest.raises(PyReactantError, match=r"another run of pyreactant \(run\)"):
             other.create()
         other.close()

@@ -22,11 +22,20 @@ QUOTA = (
 
 @contextmanager
 def leased(
-    folder: Path, api: TpuApi, patience: float = 3.0, slices: int = 1, **options: Any
+    folder: Path,
+    api: TpuApi,
+    *,
+    patience: float = 3.0,
+    slices: int = 1,
+    deletion: float = 20.0,
+    unseen: float = 0.3,
+    tell: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Iterator[tuple[Any, Cloud, list[str]]]:
     """A lease, closed as the commands close it."""
     with cloud(folder, api) as made:
         from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.deletion import Deleter
         from pyreactant.runs.queued.journal import Journal
         from pyreactant.runs.queued.lifecycle import Lease
         from pyreactant.runs.queued.signals import cleaned_up
@@ -34,15 +43,9 @@ def leased(
         lines: list[str] = []
         client = Client(environ=made.settings, patience=patience)
         request = slice_request(slice_count=slices)
-        lease = Lease(
-            client,
-            request,
-            "run1",
-            Journal(made.state),
-            lines.append,
-            pause=0.01,
-            **{"unseen": 0.3, "deletion": 20.0, **options},
-        )
+        times = {"timeout": deletion, "pause": 0.01, "unseen": unseen}
+        deleter = Deleter(client, Journal(made.state), tell or lines.append, **times)
+        lease = Lease(deleter, request, "run1", **options)
         with cleaned_up(lease.close, lines.append):
             yield lease, made, lines
 

@@ -212,12 +212,7 @@ _SINGLE_CHIP: dict[str, tuple[Shape, ...]] = {"tpu7x": ((1, 1, 1),)}
 
 @functools.cache
 def shapes(generation: Generation, max_chips: int | None = None) -> tuple[Shape, ...]:
-    """Every shape of a generation's slices, ascending.
-
-    Args:
-        generation: The TPU generation.
-        max_chips: Number of chips of the largest shape; None for all shapes.
-    """
+    """Every shape of a generation's slices, ascending."""
     most = min(max_chips or generation.max_chips, generation.max_chips)
     if generation.dimensions == 2:
         known = [*_SQUARES[generation.name]]
@@ -248,8 +243,6 @@ def host_bounds(generation: Generation, shape: Shape, chips_per_host: int | None
     """Chips of one VM: 2x2, or the whole slice if it is smaller or 2x4.
 
     Args:
-        generation: The TPU generation.
-        shape: Chips of one slice along each dimension.
         chips_per_host: 1, 4 or 8, from a GKE machine type; None for Cloud TPU's own choice.
 
     Returns:

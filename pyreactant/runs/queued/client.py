@@ -102,7 +102,6 @@ class Client:
         """The queued resource with this full name; None if it does not exist.
 
         Args:
-            path: The name.
             once: Seconds that the answer may take, without a retry; None for the client's patience.
         """
         try:
@@ -172,12 +171,7 @@ class Client:
         return None
 
     def delete(self, path: str, *, once: float | None = None) -> bool:
-        """Request the deletion of a resource and its nodes; False if it does not exist.
-
-        Args:
-            path: The resource's full name.
-            once: Seconds that the answer may take, without a retry; None for the client's patience.
-        """
+        """Request the deletion of a resource and its nodes; False if it does not exist."""
         body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
         method = self._client.delete_queued_resource
         try:

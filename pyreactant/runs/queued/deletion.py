@@ -79,7 +79,6 @@ class Deleter:
         unchanged, and if the label does not appear within a minute, that is an error.
 
         Args:
-            path: Full name of the resource.
             run: Label of the run that must own it.
             unseen: Seconds within which a resource that is not visible yet may still appear.
             is_ours: Whether a resource without a label is the run's all the same.
@@ -317,7 +316,6 @@ class Collector:
         The lifetime begins with the nodes, and not in the queue.
 
         Args:
-            resource: The resource.
             lifetime: Seconds for which its nodes may exist; None if that is unknown.
             kept: Whether its user is known to keep it.
             launcher: What this machine knows of its launcher.

@@ -74,11 +74,7 @@ def entry(
     """The entry of a resource for which this process is responsible.
 
     Args:
-        request: The resource.
-        run: Label of the run.
         asked: Time of the request, or a time at which it is ACTIVE.
-        kept: Whether the user asked to keep it.
-        active: Whether it is ACTIVE.
     """
     return Entry(
         path=request.path,
@@ -158,7 +154,6 @@ class Journal:
         A disk that is full, or cannot be written, does not end the deletion.
 
         Args:
-            run: Label of the run.
             trouble: Why; "" if there is no trouble any more.
             first: Whether to leave an entry that has a trouble unchanged.
         """
@@ -218,8 +213,8 @@ DEAD_AFTER = 600.0
 """Age of a sign of life, in seconds, from which its launcher counts as dead."""
 
 
-class Heartbeat:
-    """Calls `renew` now and again and again, in a thread, until `stop`.
+class Heartbeat(threading.Thread):
+    """Calls `renew` now and again and again, until `stop`.
 
     A renewal that fails ends nothing; the user sees each reason once.
     """
@@ -227,20 +222,18 @@ class Heartbeat:
     def __init__(
         self, renew: Callable[[], None], tell: Callable[[str], None], interval: float
     ) -> None:
+        super().__init__(name="heartbeat", daemon=True)
         self._renew, self._tell, self._interval = renew, tell, interval
-        self._stopped = threading.Event()
-        self._trouble = ""
-
-    def start(self) -> None:
-        """Renew once, then go on in a thread."""
+        self._stopped, self._trouble = threading.Event(), ""
         self._try()  # before ssh begins: gcloud writes its keys to the same nodes
-        threading.Thread(target=self._go_on, name="heartbeat", daemon=True).start()
+        self.start()
 
     def stop(self) -> None:
         """End the renewals; one that is under way may still arrive."""
         self._stopped.set()
 
-    def _go_on(self) -> None:
+    def run(self) -> None:
+        """Renew until the end."""
         while not self._stopped.wait(self._interval):
             self._try()
 

@@ -56,8 +56,6 @@ def leftovers(
     """The slices of a job, or of one name, that nothing uses or whose deletion is refused.
 
     Args:
-        journal: The journal.
-        job: Id of the job.
         path: Full name of a queued resource, in place of a job.
         damaged_since: A damaged entry that was written since then may be the job's; None if none.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.errors import DeadlineError, FileError, RequirementError
 from ..keeper import Repeated
 from .deletion import Deleter, Outcome
-from .journal import CLOCK_TOLERANCE, Heartbeat, Journal, entry
+from .journal import CLOCK_TOLERANCE, Heartbeat, entry
 from .request import (
     ENDED,
     PREEMPTED,
@@ -74,30 +74,20 @@ class Lease:
     """One queued resource that this process must delete.
 
     Attributes:
-        client: Client of the API.
+        deleter: Deletes it, and has the client, the journal and the times of all steps.
         request: The resource to create.
         run: Label of this run, on the resource and in the journal.
-        journal: Journal that records the resource.
-        tell: Prints a message for the user.
         kept: Whether the resource outlives this process.
         to_keep: Whether `keep` will be called once the resource is ACTIVE.
-        pause: Seconds between two polls at first; grows to ten times that.
-        unseen: Seconds after a request within which the resource may not be visible yet.
-        deletion: Seconds that a deletion may take, including broken connections.
         heartbeat: Seconds between two signs of life on the nodes.
         bare: Seconds for which the resource may be ACTIVE, and cost money, without all of its VMs.
     """
 
-    client: "Client"
+    deleter: Deleter
     request: SliceRequest
     run: str
-    journal: Journal
-    tell: Callable[[str], None]
     kept: bool = False
     to_keep: bool = False
-    pause: float = 1.0
-    unseen: float = 10.0
-    deletion: float = 900.0
     heartbeat: float = 120.0
     bare: float = 600.0
     _stage: Stage = field(default=Stage.UNASKED, init=False)
@@ -111,20 +101,20 @@ class Lease:
 
         Raises:
             CloudError: The API refuses, or the name is taken.
-            RequirementError: The journal cannot be written.
-            RequirementError: There are no usable credentials; nothing was requested.
+            RequirementError: The journal cannot be written, or there are no usable credentials;
+                nothing was requested.
         """
         request = self.request
         # Credentials that expired must show before the request.
-        taken = self.client.get(request.path) is not None
+        taken = self.deleter.client.get(request.path) is not None
         cost = cost_of_forgetting(request)
-        self.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
+        self.deleter.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
         asked = time.time()
-        self.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
+        self.deleter.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
         self._asked, self._stage = asked, Stage.ASKED
         try:
             with _after_the_request():
-                self._operation = self.client.create(
+                self._operation = self.deleter.client.create(
                     request,
                     self.run,
                     startup_script(request),
@@ -132,10 +122,10 @@ class Lease:
                 )
         except NotOursError:
             self._stage = Stage.REFUSED
-            resource = self.client.get(request.path)
+            resource = self.deleter.client.get(request.path)
             if resource is not None and (taken or resource.run is not None):
                 self._stage = Stage.UNASKED  # another's resource: there is nothing to delete
-                self.journal.forget(self.run)
+                self.deleter.journal.forget(self.run)
             raise
         except CloudError as error:
             if not error.later:
@@ -154,15 +144,14 @@ class Lease:
         with _after_the_request():
             workers = self._wait(timeout)
         if not (self.kept or self.to_keep):
-            renew = partial(self.client.renew, self.request)
-            self._heart = Heartbeat(renew, self.tell, self.heartbeat)
-            self._heart.start()
+            renew = partial(self.deleter.client.renew, self.request)
+            self._heart = Heartbeat(renew, self.deleter.tell, self.heartbeat)
         return workers
 
     def _wait(self, timeout: float) -> list[Worker]:
         name, hosts = self.request.name, self.request.topology.hosts
         start = since = time.monotonic()
-        pause, state, repeated = self.pause, "", Repeated(self.tell)
+        pause, state, repeated = self.deleter.pause, "", Repeated(self.deleter.tell)
         while True:
             resource = self._poll()
             now = time.monotonic()
@@ -170,9 +159,9 @@ class Lease:
                 state, since = resource.state, now
             reason = f": {resource.reason}" if resource is not None and resource.reason else ""
             if resource is not None and state == READY:
-                workers = self.client.workers(self.request)
+                workers = self.deleter.client.workers(self.request)
                 active = f"{name} is ACTIVE for {now - since:.0f} s"
-                if resource.run is None and now - since > self.unseen:
+                if resource.run is None and now - since > self.deleter.unseen:
                     self.kept = False
                     raise CloudError(
                         f"{active}, and Cloud TPU's answers lack its labels, without which no "
@@ -196,7 +185,7 @@ class Lease:
                     "provisioning"
                 )
             time.sleep(min(pause, max(start + timeout - now, 0.01)))
-            pause = min(pause * 1.2, self.pause * 10)
+            pause = min(pause * 1.2, self.deleter.pause * 10)
 
     def keep(self) -> None:
         """Keep the resource after this process, until its lifetime is over.
@@ -205,7 +194,7 @@ class Lease:
             CloudError: The journal cannot be written.
         """
         with _after_the_request():
-            self.journal.write(
+            self.deleter.journal.write(
                 entry(self.request, self.run, asked=time.time(), kept=True, active=True)
             )
         self.kept = True
@@ -219,9 +208,9 @@ class Lease:
 
     def _poll(self) -> QueuedResource | None:
         """The resource's current state; raises if it can no longer become ACTIVE."""
-        resource, name = self.client.get(self.request.path), self.request.name
+        resource, name = self.deleter.client.get(self.request.path), self.request.name
         if resource is None:
-            failed = self.client.operation_error(self._operation)
+            failed = self.deleter.client.operation_error(self._operation)
             if failed is not None:
                 self._stage = max(self._stage, Stage.FAILED)
                 raise CloudError(f"Cloud TPU did not create {name}: {failed}")
@@ -233,7 +222,7 @@ class Lease:
         if self._stage is not Stage.SEEN and resource.created is not None:
             wrong = clock_error(resource.created.timestamp(), self._asked, time.time())
             if wrong:
-                self.tell(wrong)
+                self.deleter.tell(wrong)
         self._stage, self._created = Stage.SEEN, self._created or resource.created
         if resource.state in PREEMPTED:
             cause = "by Cloud TPU (preempted)" if resource.by_service else "by a user"
@@ -268,21 +257,20 @@ class Lease:
         seen = self._stage is Stage.SEEN
         if self._stage is Stage.UNASKED or (self.kept and seen):
             return
-        deleter = Deleter(self.client, self.journal, self.tell, self.deletion, self.pause)
-        outcome = deleter.delete(
+        outcome = self.deleter.delete(
             self.request.path,
             self.run,
-            unseen=0.0 if seen else self.unseen,
+            unseen=0.0 if seen else self.deleter.unseen,
             is_ours=self._is_ours,
         )
         if outcome is not Outcome.GONE or seen or self._stage in (Stage.REFUSED, Stage.FAILED):
-            self.journal.forget(self.run)
+            self.deleter.journal.forget(self.run)
             return
         trouble = (
             f"{self.request.name} did not appear, and whether the request arrived is not known"
         )
-        self.journal.note_trouble(self.run, trouble)
-        self.tell(f"{trouble}; run in some minutes: pyreactant tpu gc")
+        self.deleter.journal.note_trouble(self.run, trouble)
+        self.deleter.tell(f"{trouble}; run in some minutes: pyreactant tpu gc")
 
 
 @contextmanager

@@ -164,7 +164,6 @@ def cost_of_forgetting(request: SliceRequest, attempts: int = 1) -> str:
     """The chip-hours until slices delete themselves, and their approximate cost.
 
     Args:
-        request: The slices of one attempt.
         attempts: Number of attempts, each with new slices: the first one and its restarts.
     """
     slices, hours = request.topology, request.lifetime / HOUR
@@ -221,9 +220,7 @@ class Worker:
     """A VM of a slice.
 
     Attributes:
-        node: Short name of its node, one per slice.
         index: Its index within the node, as in gcloud's --worker.
-        internal: IP address within the network.
         external: Public IP address; "" without one.
         node_id: The node's number, which is never reused.
     """

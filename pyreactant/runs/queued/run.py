@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.errors import ExitCode, FileError, PyReactantError, code_of_signal
 from ..supervisor import RunReport
 from ..supervisor.report import utc
+from .deletion import Deleter
 from .job import Check, Job, Listener, Phase, check_size
 from .journal import Journal
 from .lifecycle import Lease
@@ -28,10 +29,6 @@ def run_job(
     """Run a job; the slices are deleted however it ends, unless they are kept.
 
     Args:
-        job: What to run.
-        client: Client of the API.
-        journal: Journal that records the slices.
-        listener: Who hears of it.
         check: How the results are checked; for a job without a program, and only for that.
 
     Returns:
@@ -56,18 +53,11 @@ def run_job(
     restarts = job.settings.max_restarts
     if restarts:
         listener.tell(f"with {_restarts(restarts)}, at most {job.most()}")
+    deleter = Deleter(client, journal, listener.tell, job.deletion)
     for attempt in range(restarts + 1):
         folder = job.out / (f"attempt-{attempt}" if attempt else "")
         folder.mkdir(exist_ok=True)
-        lease = Lease(
-            client=client,
-            request=job.request,
-            run=secrets.token_hex(8),
-            journal=journal,
-            tell=listener.tell,
-            kept=job.settings.kept,
-            deletion=job.deletion,
-        )
+        lease = Lease(deleter, job.request, secrets.token_hex(8), kept=job.settings.kept)
         report = _attempt(job, check, lease, folder, listener)
         left = restarts - attempt
         if report.cause != "preempted" or not left:

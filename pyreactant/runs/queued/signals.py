@@ -17,9 +17,6 @@ class Interrupted(BaseException):
     """SIGINT, SIGTERM or SIGHUP arrived.
 
     It is not an `Exception`, so that ``except Exception`` does not catch it.
-
-    Args:
-        number: The signal's number.
     """
 
     def __init__(self, number: int) -> None:
@@ -38,7 +35,6 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
 
     Args:
         clean_up: Called once, at the end of the block.
-        tell: Prints a message for the user.
     """
     over = raised = False
     ended, again = threading.Event(), threading.Thread()

@@ -141,11 +141,8 @@ def on_workers(
     """Copy the code, install, run each runtime in turn, and fetch logs and results.
 
     Args:
-        job: What to run.
         workers: All VMs, by slice and index; the position is the process index.
-        lease: The slices.
         folder: Folder on this machine for logs and results.
-        listener: Who hears of it.
         request: The cross-check's request, if the job has no program.
 
     Returns:
@@ -189,8 +186,6 @@ def start_ray(job: Job, workers: Sequence[Worker], lease: Lease) -> str:
 
     Args:
         job: How the VMs are reached, and which Python they have.
-        workers: The VMs.
-        lease: The slices.
 
     Returns:
         What to do to use the cluster, as lines of text.
@@ -210,7 +205,7 @@ def start_ray(job: Job, workers: Sequence[Worker], lease: Lease) -> str:
     commands = job.settings.ssh.commands(request, workers)
     with tempfile.TemporaryDirectory(prefix="pyreactant-ray-") as logs:
         steps = _Steps(
-            job.settings, commands, Path(logs), "pyreactant-ray", lease.check, lease.tell
+            job.settings, commands, Path(logs), "pyreactant-ray", lease.check, lease.deleter.tell
         )
         steps.prepare(job, ["jax", "ray"], None)
 
@@ -298,7 +293,7 @@ class _Steps:
         name: str,
         command: Callable[[Worker], list[str]],
         timeout: float,
-        data: bytes | Path | None = None,
+        data: bytes | Path = b"",
     ) -> None:
         """Run one step on every worker.
 
@@ -323,9 +318,6 @@ class _Steps:
         """Run one runtime on all workers; returns the supervisors' report.
 
         Args:
-            backend: The runtime.
-            program: Arguments of ``pyreactant run``.
-            folder: Folder on this machine for logs and results.
             ended: Is called when the program has ended.
         """
         settings, began, workers = self.settings, time.monotonic(), self.workers
