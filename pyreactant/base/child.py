@@ -208,9 +208,9 @@ def _exchange(
         send(child, request)
         answer = last_answer(child.stdout.readline())
         if answer is not None and "lowered" in answer:
-            found = cached_answer(answer["lowered"])
-            if found is not None:
-                return found
+            known = cached_answer(answer["lowered"])
+            if known is not None:
+                return known
             send(child, {"stop": False})
             answer = last_answer(child.stdout.readline())
     except BrokenPipeError:
@@ -290,14 +290,14 @@ def _cgroup_files() -> list[Path]:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    found = []
+    files = []
     for line in lines:
         _, controllers, folder = line.split(":", 2)
         if not controllers:
-            found.append(Path("/sys/fs/cgroup", folder.lstrip("/"), "memory.events"))
+            files.append(Path("/sys/fs/cgroup", folder.lstrip("/"), "memory.events"))
         elif "memory" in controllers.split(","):
-            found.append(Path("/sys/fs/cgroup/memory", folder.lstrip("/"), "memory.oom_control"))
-    return found
+            files.append(Path("/sys/fs/cgroup/memory", folder.lstrip("/"), "memory.oom_control"))
+    return files
 
 
 Request = Mapping[str, Any]
