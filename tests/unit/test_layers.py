@@ -17,8 +17,6 @@ PACKAGE = REPOSITORY / "pyreactant"
 
 # A report is data with methods that render it, so for type checkers each half names the other.
 KNOWN = {
-    frozenset({"fit.plan.page", "fit.plan.report", "fit.plan.text"}),
-    frozenset({"fit.preflight.diff", "fit.preflight.report", "fit.preflight.shown"}),
     frozenset({"runs.supervisor.page", "runs.supervisor.report"}),
 }
 

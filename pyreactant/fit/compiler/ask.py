@@ -21,7 +21,6 @@ from ...base.facts import package_version, required, satisfies
 from ...base.files import cache_folder, replacing
 from ...base.slices.topology import Topology
 from ...base.words import is_too_large, unknown_call
-from ..request import environment
 
 
 def child_environment(accelerator_type: str) -> dict[str, str]:
@@ -77,6 +76,14 @@ TIMEOUT = 600.0
 """Seconds that a compilation may take."""
 
 Answer = dict[str, Any]
+
+
+def environment() -> dict[str, str]:
+    """The variables that change what JAX and libtpu compile."""
+    ours = ("JAX_", "XLA_", "LIBTPU_")
+    ignored = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR")
+    return {k: v for k, v in os.environ.items() if k.startswith(ours) and k not in ignored}
+
 
 _CACHE_VERSION = 2
 """Version of the cached answers; increment it whenever their keys change."""

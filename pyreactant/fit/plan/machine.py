@@ -13,7 +13,6 @@ Axes that exchange at the same time share links, whose loads add up; so loads ar
 """
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from ...arrays.mesh import Mesh
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.topology import Topology
+from ..request import peak_of
 from .model import Speeds
 
 # Bandwidth between slices if not published: that of v5e, the smallest published one.
@@ -66,8 +66,7 @@ class Machine:
 
 def slice_machine(found: Topology, dtype: str) -> Machine:
     """A slice, by its published speeds; see `Topology`."""
-    kind = "float8" if re.match("float8", dtype) else dtype.removeprefix("u")
-    peak = found.peak_flops.get(kind, found.peak_flops["bfloat16"])
+    peak = found.peak_flops[peak_of(dtype, found)]
     share = found.devices_per_chip
     one_way = found.ici_bandwidth / 2
     return Machine(

@@ -5,7 +5,7 @@ The process that compiles parses a module with MLIR and describes it as plain JS
 """
 
 import dataclasses
-import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ from ...arrays.sharding import NamedSharding
 from ...arrays.text import format_mesh, spec_text
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
 from ...base.slices.topology import Topology
-from ...base.slices.topology import topology as find_topology
 from ..compiler.ask import TIMEOUT, Answer, ask, versions
 from ..hlo.parse import result_shapes
-from ..request import PreflightRequest, check_mesh
-from .report import Operand, Preflight, build, operands, outputs_of
+from ..request import PreflightRequest, check_mesh, find_slices
+from .answer import build, operands, outputs_of
+from .report import Operand, Preflight
 
 REVERSED = (
     "Julia is column-major: each tensor of Reactant's module has the dimensions of its Julia array "
@@ -118,11 +118,11 @@ def mhlo_cuts(text: str, ndim: int) -> tuple[int, ...] | None:
     """Number of blocks along each dimension in an ``mhlo.sharding``; None for other forms."""
     if text in ("{replicated}", "{maximal device=0}"):
         return (1,) * ndim
-    found = re.match(r"\{devices=\[([\d,]+)\]", text)
-    if found is None:
+    devices = re.match(r"\{devices=\[([\d,]+)\]", text)
+    if devices is None:
         return None
-    sizes = tuple(int(n) for n in found[1].split(","))
-    return tuple(itertools.islice(sizes, ndim)) if len(sizes) >= ndim else None
+    sizes = tuple(int(n) for n in devices[1].split(","))
+    return sizes[:ndim] if len(sizes) >= ndim else None
 
 
 def preflight_stablehlo(
@@ -134,6 +134,9 @@ def preflight_stablehlo(
     column_major: bool | None = None,
     cache: bool = True,
     timeout: float = TIMEOUT,
+    program: str | None = None,
+    source: str = "stablehlo",
+    more_versions: Mapping[str, str] = MappingProxyType({}),
 ) -> Preflight:
     """Compile a StableHLO module for a slice, on any machine.
 
@@ -147,6 +150,9 @@ def preflight_stablehlo(
             True for modules with a name of Reactant's.
         cache: As for `preflight`.
         timeout: As for `preflight`.
+        program: Name of the program; None is the module's name.
+        source: What wrote the text: "stablehlo" or "reactant".
+        more_versions: Versions of the packages that wrote it.
 
     Raises:
         InvalidArgumentError: The text is not a module, or has dynamic shapes or unknown custom
@@ -155,62 +161,29 @@ def preflight_stablehlo(
         RequirementError: As `preflight`, or this jax lacks a private interface.
         DeadlineError, ChildLostError: As `preflight`.
     """
-    found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
-    return compile_text(
-        text, found, mesh=mesh, column_major=column_major, cache=cache, timeout=timeout
-    )
-
-
-def compile_text(
-    text: str,
-    topology: Topology,
-    *,
-    mesh: Mesh | None,
-    column_major: bool | None,
-    cache: bool,
-    timeout: float,
-    program: str | None = None,
-    source: str = "stablehlo",
-    more_versions: Mapping[str, str] = MappingProxyType({}),
-) -> Preflight:
-    """The Preflight of a module; see `preflight_stablehlo`.
-
-    Args:
-        text, topology, mesh, column_major, cache, timeout: As for `preflight_stablehlo`.
-        program: Name of the program; None is the module's name.
-        source: What wrote the text: "stablehlo" or "reactant".
-        more_versions: Versions of the packages that wrote it.
-    """
+    slice_ = find_slices(topology, num_slices)
 
     def read(description: Mapping[str, Any]) -> Module:
         module = Module.from_description(description)
         if module.mesh is None and mesh is not None:
             module = dataclasses.replace(module, mesh=mesh)
-        _check(module, topology)
+        _check(module, slice_)
         return module
 
     installed = versions()
-    question = {"kind": "stablehlo", "text": text, "topology": topology.description_options}
-    answer, cached = ask(
-        question,
-        topology,
-        installed,
-        cache=cache,
-        timeout=timeout,
-        check=read,
-    )
+    question = {"kind": "stablehlo", "text": text, "topology": slice_.description_options}
+    answer, cached = ask(question, slice_, installed, cache=cache, timeout=timeout, check=read)
     module = read(answer["module"])
     reversing = module.from_reactant if column_major is None else column_major
-    fits = "refusal" not in answer
     return build(
         answer,
         program=program or module.name,
         source=source,
-        topology=topology,
+        topology=slice_,
         mesh=module.mesh,
-        positions=_positions(module.mesh, topology),
+        positions=_positions(module.mesh, slice_),
         arguments=tuple(_operand(t, module, reversing) for t in module.arguments),
-        outputs=_outputs(module, reversing, answer) if fits else (),
+        outputs=() if "refusal" in answer else _outputs(module, reversing, answer),
         versions={**installed, **more_versions},
         cached=cached,
         notes=(REVERSED,) if reversing else (),
@@ -264,44 +237,34 @@ def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
 
 def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
     shown = reverse(tensor) if reversing else tensor
-    cuts: tuple[int, ...] | None = None
-    spec = ""
-    if tensor.axes is not None and module.mesh is not None:
-        per_dimension = [[axis_size(module.mesh, axis) for axis in axes] for axes in tensor.axes]
-        cuts = tuple(int(np.prod(sizes, dtype=int)) for sizes in per_dimension)
-        assert shown.axes is not None
+    cuts, spec = None, ""
+    if shown.axes is not None and module.mesh is not None:
+        mesh = module.mesh
+        cuts = tuple(math.prod(axis_size(mesh, axis) for axis in axes) for axes in shown.axes)
         spec = ",".join("+".join(axes) or "None" for axes in shown.axes)
     elif tensor.mhlo:
         cuts = mhlo_cuts(tensor.mhlo, len(tensor.shape))
-        blocks = "x".join(map(str, _reversed(cuts or (), reversing)))
-        spec = tensor.mhlo if cuts is None else f"into {blocks} blocks"
-    if cuts is not None:
-        cuts = _reversed(cuts, reversing)
+        cuts = cuts[::-1] if cuts and reversing else cuts
+        spec = tensor.mhlo if cuts is None else ""
     block = (
         None if cuts is None else tuple(-(-n // c) for n, c in zip(shown.shape, cuts, strict=True))
     )
     written = f"tensor<{'x'.join(map(str, tensor.shape))}> in the module" if reversing else ""
-    return Operand(shown.shape, tensor.dtype, spec, block, written)
+    return Operand(shown.shape, tensor.dtype, spec, block, written, cuts if not spec else None)
 
 
 def _outputs(module: Module, reversing: bool, answer: Answer) -> tuple[Operand, ...]:
     """The results; if the module does not shard one, its block is the one that XLA chose."""
-    found = [_operand(tensor, module, reversing) for tensor in module.results]
+    outputs = tuple(_operand(tensor, module, reversing) for tensor in module.results)
     blocks = result_shapes(answer["hlo"])
-    if len(blocks) != len(found):
-        return tuple(found)
+    if len(blocks) != len(outputs):
+        return outputs
     return tuple(
-        dataclasses.replace(one, block=_reversed(block, reversing)) if one.block is None else one
-        for one, block in zip(found, blocks, strict=True)
+        dataclasses.replace(output, block=block[::-1] if reversing else block)
+        if output.block is None
+        else output
+        for output, block in zip(outputs, blocks, strict=True)
     )
-
-
-def _reversed(sizes: tuple[int, ...], reversing: bool) -> tuple[int, ...]:
-    return sizes[::-1] if reversing else sizes
-
-
-_NEEDS = "backend 'reactant' lowers programs in Julia"
-_OTHERWISE = "or give the program's StableHLO as a file (--stablehlo)"
 
 
 def compile_reactant(request: PreflightRequest, *, cache: bool, timeout: float) -> Preflight:
@@ -319,13 +282,16 @@ def compile_reactant(request: PreflightRequest, *, cache: bool, timeout: float) 
         RequirementError: Julia, libtpu or jax is missing.
         PyReactantError: Reactant or XLA failed.
     """
-    check_julia(_NEEDS, _OTHERWISE)
+    check_julia(
+        "backend 'reactant' lowers programs in Julia",
+        "or give the program's StableHLO as a file (--stablehlo)",
+    )
     versions()  # check the compiler before Julia starts
     question = {**request.to_dict(), "devices": request.topology.devices}
     lowered = lower(request.program.name, question, timeout)
-    report = compile_text(
+    report = preflight_stablehlo(
         lowered.text,
-        request.topology,
+        topology=request.topology,
         mesh=request.mesh,
         column_major=True,
         cache=cache,
@@ -349,22 +315,22 @@ def _named(
         return outputs
     shardings = requested if isinstance(requested, tuple) else (requested,) * len(outputs)
     return tuple(
-        dataclasses.replace(one, spec=spec_text(sharding.axes(len(one.shape))))
-        if one.block == sharding.shard_shape(one.shape)
-        else one
-        for one, sharding in zip(outputs, shardings, strict=True)
+        dataclasses.replace(output, spec=spec_text(sharding.axes(len(output.shape))), cuts=None)
+        if output.block == sharding.shard_shape(output.shape)
+        else output
+        for output, sharding in zip(outputs, shardings, strict=True)
     )
 
 
-def _check_arguments(requested: tuple[Aval, ...], found: tuple[Operand, ...]) -> None:
+def _check_arguments(requested: tuple[Aval, ...], lowered: tuple[Operand, ...]) -> None:
     """Check that the module's arguments, reversed, are those of the request."""
     wanted = [(a.shape, a.dtype.name) for a in requested]
-    got = [(operand.shape, operand.dtype) for operand in found]
+    got = [(operand.shape, operand.dtype) for operand in lowered]
     if wanted != got:
         raise PyReactantError(
             f"Reactant's module must take {wanted} with the dimensions of each reversed, but takes "
-            f"{[operand.in_module for operand in found]}; this version of Reactant writes modules "
-            "in another form; please report it"
+            f"{[operand.in_module for operand in lowered]}; this version of Reactant writes "
+            "modules in another form; please report it"
         )
 
 
@@ -374,9 +340,9 @@ def compile_request(
     """The Preflight of a checked request."""
     if request.backend == "reactant":
         return compile_reactant(request, cache=cache, timeout=timeout)
-    found = versions()
+    installed = versions()
     question = {**request.to_dict(), "show_digest": cache and not request.named_by_version}
-    answer, cached = ask(question, request.topology, found, cache=cache, timeout=timeout)
+    answer, cached = ask(question, request.topology, installed, cache=cache, timeout=timeout)
     mesh = request.mesh
     return build(
         answer,
@@ -387,6 +353,6 @@ def compile_request(
         positions=range(mesh.size),  # JAX numbers partitions by the mesh
         arguments=operands(request.arguments),
         outputs=outputs_of(answer, mesh),
-        versions=found,
+        versions=installed,
         cached=cached,
     )
