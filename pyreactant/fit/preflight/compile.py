@@ -5,6 +5,7 @@ The process that compiles parses a module with MLIR and describes it as plain JS
 """
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from ...arrays.sharding import NamedSharding
 from ...arrays.text import format_mesh, spec_text
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
 from ...base.slices.topology import Topology
-from ..compiler.ask import TIMEOUT, Answer, ask, versions
+from ..compiler.ask import TIMEOUT, ask, versions
 from ..hlo.parse import result_shapes
 from ..request import PreflightRequest, check_mesh, find_slices
 from .answer import build, operands, outputs_of
@@ -34,73 +35,17 @@ REVERSED = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tensor:
-    """An argument or result of the module's main function.
+def mesh_of(module: Mapping[str, Any]) -> Mesh | None:
+    """The mesh of a module's shardings, over partition ids; None without Shardy's shardings.
 
-    Attributes:
-        shape: Shape in the module.
-        dtype: Element type, by this package's name or otherwise by MLIR's.
-        axes: For each dimension the axes that shard it, a part of an axis as Shardy writes it,
-            ``x:(1)2``; None without Shardy's sharding.
-        mhlo: The text of an ``mhlo.sharding``, otherwise "".
+    Args:
+        module: The module's description; see `describe`.
+
+    Raises:
+        ShardingError: It is not a valid `Mesh`.
     """
-
-    shape: tuple[int, ...]
-    dtype: str
-    axes: tuple[tuple[str, ...], ...] | None
-    mhlo: str = ""
-
-
-def axis_size(mesh: Mesh, axis: str) -> int:
-    """Number of devices along an axis, or along a part of it such as ``x:(1)2``."""
-    part = re.search(r":\(\d+\)(\d+)$", axis)
-    return int(part[1]) if part else mesh.axis_size(axis)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Module:
-    """A module's description.
-
-    Attributes:
-        name: Name of the module.
-        num_partitions: Its ``mhlo.num_partitions``; None without one.
-        mesh: The mesh of its shardings, over partition ids; None without Shardy's shardings.
-        arguments: Arguments of main.
-        results: Results of main.
-        from_reactant: Whether its name is one of Reactant's.
-    """
-
-    name: str
-    num_partitions: int | None
-    mesh: Mesh | None
-    arguments: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
-    from_reactant: bool
-
-    @classmethod
-    def from_description(cls, plain: Mapping[str, Any]) -> "Module":
-        """The module of a description that `describe` made.
-
-        Raises:
-            ShardingError: Its mesh is not a valid `Mesh`.
-        """
-        return cls(
-            name=plain["name"],
-            num_partitions=plain["num_partitions"],
-            mesh=None if plain["mesh"] is None else _mesh(plain["mesh"]),
-            arguments=tuple(map(_tensor, plain["arguments"])),
-            results=tuple(map(_tensor, plain["results"])),
-            from_reactant=plain["name"].startswith("reactant_"),
-        )
-
-
-def _tensor(plain: Mapping[str, Any]) -> Tensor:
-    axes = None if plain["axes"] is None else tuple(map(tuple, plain["axes"]))
-    return Tensor(tuple(plain["shape"]), plain["dtype"], axes, plain["mhlo"])
-
-
-def _mesh(plain: Mapping[str, Any]) -> Mesh:
+    if (plain := module["mesh"]) is None:
+        return None
     names, sizes = zip(*plain["axes"], strict=True)
     try:
         return Mesh(sizes, names, plain["device_ids"] or None)
@@ -108,10 +53,10 @@ def _mesh(plain: Mapping[str, Any]) -> Mesh:
         raise ShardingError(f"the module's sdy.mesh {plain['text']}: {error}") from None
 
 
-def reverse(tensor: Tensor) -> Tensor:
-    """The Julia array of a tensor in Reactant's module: its dimensions are reversed."""
-    axes = None if tensor.axes is None else tensor.axes[::-1]
-    return Tensor(tensor.shape[::-1], tensor.dtype, axes, tensor.mhlo)
+def axis_size(mesh: Mesh, axis: str) -> int:
+    """Number of devices along an axis, or along a part of it such as ``x:(1)2``."""
+    part = re.search(r":\(\d+\)(\d+)$", axis)
+    return int(part[1]) if part else mesh.axis_size(axis)
 
 
 def mhlo_cuts(text: str, ndim: int) -> tuple[int, ...] | None:
@@ -163,30 +108,34 @@ def preflight_stablehlo(
     """
     slice_ = find_slices(topology, num_slices)
 
-    def read(description: Mapping[str, Any]) -> Module:
-        module = Module.from_description(description)
-        if module.mesh is None and mesh is not None:
-            module = dataclasses.replace(module, mesh=mesh)
-        _check(module, slice_)
-        return module
+    def checked_mesh(module: Mapping[str, Any]) -> Mesh | None:
+        found = mesh_of(module) or mesh
+        _check(module, found, slice_)
+        return found
 
     installed = versions()
     question = {"kind": "stablehlo", "text": text, "topology": slice_.description_options}
-    answer, cached = ask(question, slice_, installed, cache=cache, timeout=timeout, check=read)
-    module = read(answer["module"])
-    reversing = module.from_reactant if column_major is None else column_major
+    answer, cached = ask(
+        question, slice_, installed, cache=cache, timeout=timeout, check=checked_mesh
+    )
+    module = answer["module"]
+    mesh = checked_mesh(module)
+    if column_major is None:
+        column_major = module["name"].startswith("reactant_")
+    operand = functools.partial(_operand, mesh=mesh, reversing=column_major)
+    outputs = tuple(map(operand, module["results"]))
     return build(
         answer,
-        program=program or module.name,
+        program=program or module["name"],
         source=source,
         topology=slice_,
-        mesh=module.mesh,
-        positions=_positions(module.mesh, slice_),
-        arguments=tuple(_operand(t, module, reversing) for t in module.arguments),
-        outputs=() if "refusal" in answer else _outputs(module, reversing, answer),
+        mesh=mesh,
+        positions=_positions(mesh, slice_),
+        arguments=tuple(map(operand, module["arguments"])),
+        outputs=() if "refusal" in answer else _with_blocks(outputs, column_major, answer["hlo"]),
         versions={**installed, **more_versions},
         cached=cached,
-        notes=(REVERSED,) if reversing else (),
+        notes=(REVERSED,) if column_major else (),
     )
 
 
@@ -204,28 +153,28 @@ def read_text(path: Path) -> str:
         raise FileError(f"{path}: the module cannot be read ({error.strerror})") from None
 
 
-def _check(module: Module, topology: Topology) -> None:
-    partitions = module.num_partitions
-    if partitions is None and module.mesh is not None:
-        partitions = module.mesh.size
+def _check(module: Mapping[str, Any], mesh: Mesh | None, topology: Topology) -> None:
+    name, partitions = module["name"], module["num_partitions"]
+    if partitions is None and mesh is not None:
+        partitions = mesh.size
     if partitions is None:
         raise InvalidArgumentError(
-            f"module @{module.name} must have mhlo.num_partitions or an sdy.mesh, which give its "
+            f"module @{name} must have mhlo.num_partitions or an sdy.mesh, which give its "
             "number of devices, but has neither; export it with its shardings"
         )
     if partitions != topology.devices:
         raise ShardingError(
-            f"module @{module.name} is partitioned for {partitions} "
+            f"module @{name} is partitioned for {partitions} "
             f"device{'' if partitions == 1 else 's'}, but {topology.name} has {topology.devices}; "
             f"export it with a mesh of {topology.devices}, or choose a slice with {partitions}"
         )
-    if module.mesh is not None:
-        if module.mesh.size != partitions:
+    if mesh is not None:
+        if mesh.size != partitions:
             raise ShardingError(
-                f"module @{module.name} has num_partitions = {partitions}, but its mesh "
-                f"{format_mesh(module.mesh)} has {module.mesh.size} devices; they must be equal"
+                f"module @{name} has num_partitions = {partitions}, but its mesh "
+                f"{format_mesh(mesh)} has {mesh.size} devices; they must be equal"
             )
-        check_mesh(module.mesh, topology)
+        check_mesh(mesh, topology)
 
 
 def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
@@ -235,28 +184,28 @@ def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
     return [int(place) for place in np.argsort(mesh.device_ids)]
 
 
-def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
-    shown = reverse(tensor) if reversing else tensor
-    cuts, spec = None, ""
-    if shown.axes is not None and module.mesh is not None:
-        mesh = module.mesh
-        cuts = tuple(math.prod(axis_size(mesh, axis) for axis in axes) for axes in shown.axes)
-        spec = ",".join("+".join(axes) or "None" for axes in shown.axes)
-    elif tensor.mhlo:
-        cuts = mhlo_cuts(tensor.mhlo, len(tensor.shape))
-        cuts = cuts[::-1] if cuts and reversing else cuts
-        spec = tensor.mhlo if cuts is None else ""
-    block = (
-        None if cuts is None else tuple(-(-n // c) for n, c in zip(shown.shape, cuts, strict=True))
-    )
-    written = f"tensor<{'x'.join(map(str, tensor.shape))}> in the module" if reversing else ""
-    return Operand(shown.shape, tensor.dtype, spec, block, written, cuts if not spec else None)
+def _operand(tensor: Mapping[str, Any], mesh: Mesh | None, reversing: bool) -> Operand:
+    """An argument or result of the module's main function, or the Julia array that it is."""
+    order = slice(None, None, -1 if reversing else 1)
+    shape, mhlo, cuts, spec = tuple(tensor["shape"])[order], tensor["mhlo"], None, ""
+    if tensor["axes"] is not None and mesh is not None:
+        axes = tensor["axes"][order]
+        cuts = tuple(math.prod(axis_size(mesh, name) for name in names) for names in axes)
+        spec = spec_text(axes)
+    elif mhlo:
+        cuts = mhlo_cuts(mhlo, len(shape))
+        cuts = cuts[order] if cuts else cuts
+        spec = mhlo if cuts is None else ""
+    block = None
+    if cuts is not None:
+        block = tuple(-(-n // cut) for n, cut in zip(shape, cuts, strict=True))
+    written = f"tensor<{'x'.join(map(str, tensor['shape']))}> in the module" if reversing else ""
+    return Operand(shape, tensor["dtype"], spec, block, written, None if spec else cuts)
 
 
-def _outputs(module: Module, reversing: bool, answer: Answer) -> tuple[Operand, ...]:
-    """The results; if the module does not shard one, its block is the one that XLA chose."""
-    outputs = tuple(_operand(tensor, module, reversing) for tensor in module.results)
-    blocks = result_shapes(answer["hlo"])
+def _with_blocks(outputs: tuple[Operand, ...], reversing: bool, hlo: str) -> tuple[Operand, ...]:
+    """The outputs; if the module does not shard one, its block is the one that XLA chose."""
+    blocks = result_shapes(hlo)
     if len(blocks) != len(outputs):
         return outputs
     return tuple(
