@@ -217,7 +217,7 @@ def doctor(
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each runtime to start.")] = 60.0,
 ) -> None:
-    """Check this machine; print the commands that mend it.
+    """Check this machine; print the commands that fix it.
 
     The runtimes start in child processes, which are ended after the timeout. The exit code is 3
     if a required check fails.
