@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..doctor import Check, Diagnosis
-    from ..julia.setup import Record
+    from ..julia.setup.record import Record
     from ..process.group import ProcessGroup
     from ..process.group.group import Resolution
     from ..process.group.resolvers import Explanation
@@ -82,8 +82,8 @@ def setup(
     run then start offline. It is idempotent: a second call finishes what is missing.
     """
     from ..base.files import LOCK_WAIT
-    from ..julia.setup import Options
-    from ..julia.setup import setup as set_up
+    from ..julia.setup.install import setup as set_up
+    from ..julia.setup.options import Options
 
     options = Options(
         project=project,

@@ -20,12 +20,12 @@ from ..base import words
 from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
 from ..base.errors import RequirementError
 from ..base.facts import tpu_chips
+from ..process.group.resolvers import proxy_names
 from .accelerators import (
     cuda_extra,
     gpu_count,
     holders,
     process_name,
-    proxy_names,
     split_flags,
     without_flags,
 )
@@ -214,7 +214,7 @@ def usable(machine: Machine, rows: Mapping[str, Sequence[Check]]) -> CheckResult
 
 def _too_late(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     text = f"did not start within {answer.seconds:g} s and was ended"
-    if names := proxy_names(machine):
+    if names := proxy_names(machine.environ):
         text += f"; {', '.join(names)} may be why"
     if tpu_chips(machine.root):
         text += "; on a slice of several machines a worker waits for the processes of the others"

@@ -113,7 +113,7 @@ def test_every_form_of_import_is_seen(tmp_path: Path, text: str) -> None:
 def test_the_tables_of_lazy_names_are_seen() -> None:
     edges = graph(PACKAGE)
     assert "pyreactant.runs.places.slurm" in edges["pyreactant.runs.targets"]
-    assert "pyreactant.julia.setup.install" in edges["pyreactant.julia.setup"]
+    assert "pyreactant.doctor.diagnosis" in edges["pyreactant.doctor"]
 
 
 def test_directly_in_the_package_there_are_nine_folders() -> None:

@@ -21,7 +21,7 @@ from ..preflight.report import Preflight
 from ..request import arguments_of
 from .candidate import Candidate
 from .layouts import Layout
-from .machine import Machine, loads_of
+from .machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,6 @@ def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machi
 
     What goes along several axes, or along axes that are not known, is shared out evenly to them.
     """
-    assert machine.topology is not None
     amounts: dict[str, float] = dict.fromkeys(mesh.axis_names, 0.0)
     for collective in collectives:
         if not collective.across_slices:
@@ -136,8 +135,7 @@ def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machi
                 amounts[axis] += collective.wire_bytes * (collective.times or 1) / len(axes)
     if not any(amounts.values()):
         return 0.0
-    loads = loads_of(machine.topology, mesh)
-    return loads.seconds(list(amounts.values()), machine.link_bandwidth)
+    return machine.link_seconds(mesh, list(amounts.values()))
 
 
 T = TypeVar("T")

@@ -1,5 +1,6 @@
 """The layouts of a product or a program: all meshes and specs, and the few worth compiling."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -11,7 +12,7 @@ import numpy as np
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Axes, as_axes, as_entry
 from ...base.slices.topology import Topology
-from .machine import Loads, Machine, along_network, loads_of
+from .machine import Machine, along_network
 from .model import LOOPS, NONE, Product, costs, divisible, every_layout, regular
 
 Spec = tuple[Axes, ...]
@@ -246,11 +247,6 @@ def _product_meshes(
     return tuple(meshes)
 
 
-@functools.lru_cache(maxsize=256)
-def _loads(topology: Topology, mesh: Mesh) -> Loads:
-    return loads_of(topology, mesh)
-
-
 def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role]) -> Layout:
     cut = {name: np.array([[role[i]] for role in roles]) for i, name in enumerate("xyc")}
     speeds = machine.speeds(len(roles))
@@ -260,7 +256,7 @@ def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role
     inside = sum(received[outer:]) / machine.exchange_bandwidth
     if machine.topology is not None:
         busy = [0.0] * outer + received[outer:]
-        inside = max(inside, _loads(machine.topology, mesh).seconds(busy, machine.link_bandwidth))
+        inside = max(inside, machine.link_seconds(mesh, busy))
     x, y, c = specs_of(mesh, roles)
     return Layout(
         mesh,
@@ -285,17 +281,8 @@ def layout_of(
             for spec in (*specs, out_spec)
         )
         roles.append((x, y, c, NONE))
-    found = _layout(product, machine, mesh, roles)
-    return Layout(
-        mesh,
-        specs,
-        out_spec,
-        found.memory_bytes,
-        found.received_bytes,
-        found.local_seconds,
-        found.link_seconds,
-        found.slice_seconds,
-    )
+    layout = _layout(product, machine, mesh, roles)
+    return dataclasses.replace(layout, specs=specs, out_spec=out_spec)
 
 
 # Layouts of programs other than a product, by their arguments alone.

@@ -12,7 +12,9 @@ in one step, halved for the halved data, all blocks of g - 1 steps have arrived 
 Axes that exchange at the same time share links, whose loads add up; so loads are kept per link.
 """
 
+import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +64,21 @@ class Machine:
         inside = (self.exchange_bandwidth,) * num_axes
         axes = inside if self.num_slices == 1 else (self.slice_bandwidth, *inside[1:])
         return Speeds(self.flops, self.memory_bandwidth, axes)
+
+    def link_seconds(self, mesh: Mesh, received: Sequence[float]) -> float:
+        """Time until the busiest link has carried its data, with all axes exchanging at once.
+
+        Args:
+            mesh: A mesh of the slice's devices.
+            received: Bytes that a device receives along each axis.
+        """
+        assert self.topology is not None
+        total: dict[Link, float] = {}
+        for amount, loads in zip(received, loads_of(self.topology, mesh), strict=True):
+            if amount:
+                for link, load in loads.items():
+                    total[link] = total.get(link, 0.0) + amount * load
+        return max(total.values(), default=0.0) / self.link_bandwidth
 
 
 def slice_machine(found: Topology, dtype: str) -> Machine:
@@ -135,41 +152,19 @@ def along_network(found: Topology, order: Sequence[int]) -> list[int]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """For each mesh axis, the load that it puts on each link."""
-
-    axes: tuple[Mapping[Link, float], ...]
-
-    def seconds(self, received: Sequence[float], link_bandwidth: float) -> float:
-        """Time until the busiest link has carried its data, with all axes exchanging at once.
-
-        Args:
-            received: Bytes that a device receives along each axis.
-            link_bandwidth: Bytes/s of a link in one direction.
-        """
-        total: Counter[Link] = Counter()
-        for amount, loads in zip(received, self.axes, strict=True):
-            if amount:
-                for link, load in loads.items():
-                    total[link] += amount * load  # type: ignore[assignment]
-        return max(total.values(), default=0.0) / link_bandwidth
-
-
-def loads_of(found: Topology, mesh: Mesh) -> Loads:
-    """The loads of each axis of a mesh. Traffic between slices uses other links."""
+@functools.lru_cache(maxsize=256)
+def loads_of(found: Topology, mesh: Mesh) -> tuple[Mapping[Link, float], ...]:
+    """The load that each axis of a mesh puts on each link; between slices others are used."""
     chips = chips_of(found)
     places = [chips[position] for position in mesh.device_ids]
-    return Loads(tuple(_axis_load(found, mesh, places, axis) for axis in range(len(mesh.shape))))
+    return tuple(_axis_load(found, mesh, places, axis) for axis in range(len(mesh.shape)))
 
 
 def _axis_load(
     found: Topology, mesh: Mesh, places: Sequence[Chip], axis: int
 ) -> Mapping[Link, float]:
     size = mesh.shape[axis]
-    stride = 1
-    for other in mesh.shape[axis + 1 :]:
-        stride *= other
+    stride = math.prod(mesh.shape[axis + 1 :])
     busy: Counter[Link] = Counter()
     for start in range(len(places)):
         if start // stride % size:
