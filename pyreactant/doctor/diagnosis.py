@@ -211,8 +211,9 @@ def _runtime_rows(
             devices = partial(_runtimes.devices, backend=name, answer=answer)
             rows[name].append(run(Row(f"{TITLES[name]} devices", devices, (name,))))
             yield rows[name][0]
-    as_loaded = partial(_runtimes.xla_runtime, answer=answers.get("reactant"))
-    yield run(Row("XLA runtime", as_loaded))
+    reactant = answers.get("reactant")
+    loaded = None if reactant is None else reactant.content.get("xla_runtime")
+    yield run(Row("XLA runtime", partial(software.xla_runtime, loaded=loaded)))
     for name, answer in answers.items() if deep else ():
         for processes in (1, 2):
             tell(f"multiplying on {TITLES[name]} with {processes} processes")

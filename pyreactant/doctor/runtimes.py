@@ -30,7 +30,7 @@ from .accelerators import (
     without_flags,
 )
 from .check import Check, CheckResult, Machine
-from .software import NOT_REAL, is_real, place_of, runtime_preference, version_in
+from .software import NOT_REAL, is_real, place_of, version_in
 
 _KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")
 _GRACE = 3.0
@@ -174,18 +174,6 @@ def _on_the_cpu(machine: Machine, backend: str, text: str, log: str) -> CheckRes
             "warn", text, machine.pip(f"jax[{cuda_extra(machine) if gpus else 'tpu'}]")
         )
     return CheckResult("warn", text, "pyreactant setup --gpu cuda" if gpus else "pyreactant setup")
-
-
-def xla_runtime(machine: Machine, answer: Answer | None) -> CheckResult:
-    """The preferred XLA runtime, compared with the one that Reactant was compiled with."""
-    preferred = runtime_preference(machine)
-    loaded = None if answer is None else answer.content.get("xla_runtime")
-    if loaded is None:
-        return preferred
-    if not preferred.found.startswith(loaded):
-        text = f"{preferred.found}; but Reactant was compiled with {loaded}"
-        return CheckResult("fail", text, "pyreactant setup")
-    return preferred._replace(found=f"{preferred.found}; loaded: {loaded}")
 
 
 def usable(machine: Machine, rows: Mapping[str, Sequence[Check]]) -> CheckResult:

@@ -289,22 +289,33 @@ def _variant(machine: Machine, place: Place) -> tuple[str | None, str]:
     return get("gpu", project=place.project), "preference"
 
 
-def runtime_preference(machine: Machine) -> CheckResult:
-    """The XLA runtime with which the preferences compile Reactant."""
+def xla_runtime(machine: Machine, loaded: str | None = None) -> CheckResult:
+    """The XLA runtime with which the preferences compile Reactant.
+
+    Args:
+        machine: The machine to check.
+        loaded: The one that Reactant was compiled with; None if Reactant was not started.
+    """
     place = place_of(machine)
     if place is None:
         return _NOT_SET_UP
     from ..preferences import get
 
-    mend = f"pyreactant prefs set xla_runtime IFRT && {SETUP}"
+    fix = f"pyreactant prefs set xla_runtime IFRT && {SETUP}"
     try:
         runtime = get("xla_runtime", project=place.project)
     except PyReactantError as error:
-        return CheckResult("fail", str(error), mend)
-    if runtime == "IFRT":
-        return CheckResult("pass", "IFRT, by preference")
+        return CheckResult("fail", str(error), fix)
     how = "by preference" if runtime else "because no preference sets IFRT"
-    return CheckResult("warn", f"PJRT, {how}: for one process only", mend)
+    result = CheckResult("pass", "IFRT, by preference")
+    if runtime != "IFRT":
+        result = CheckResult("warn", f"PJRT, {how}: for one process only", fix)
+    if loaded is None:
+        return result
+    if loaded != (runtime or "PJRT"):
+        text = f"{result.found}; but Reactant was compiled with {loaded}"
+        return CheckResult("fail", text, SETUP)
+    return result._replace(found=f"{result.found}; loaded: {loaded}")
 
 
 def version_in(project: Path, package: str) -> str | None:

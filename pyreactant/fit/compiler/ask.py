@@ -225,7 +225,7 @@ def versions() -> dict[str, str]:
     Raises:
         RequirementError: jax or libtpu is missing, or libtpu does not match jax.
     """
-    found = {"pyreactant": __version__}
+    installed = {"pyreactant": __version__}
     for package in ("jax", "jaxlib"):
         version = package_version(package)
         if version is None:
@@ -233,9 +233,9 @@ def versions() -> dict[str, str]:
                 f"preflight compiles with {package}, which is not installed; run: "
                 "python -m pip install 'pyreactant[tpu]'"
             )
-        found[package] = version
-    found["libtpu"] = _checked_libtpu(found["jax"])
-    return found
+        installed[package] = version
+    installed["libtpu"] = _checked_libtpu(installed["jax"])
+    return installed
 
 
 def _checked_libtpu(jax: str) -> str:
@@ -308,9 +308,9 @@ def _path(key: str) -> Path:
 
 def _prune(entries: Path) -> None:
     """Remove the least recently used entries until the cache is within its limit."""
-    found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
-    size = sum(bytes_ for _, bytes_, _ in found)
-    for _, bytes_, path in found:
+    oldest = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
+    size = sum(bytes_ for _, bytes_, _ in oldest)
+    for _, bytes_, path in oldest:
         if size <= LIMIT:
             break
         _remove(path)

@@ -79,10 +79,10 @@ def result_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     """
     _, _, layout = text.partition("entry_computation_layout={")
     _, _, results = layout.partition("->")
-    found = re.match(r"\(?(?:[^{}]|\{[^{}]*\})*", results)
+    listed = re.match(r"\(?(?:[^{}]|\{[^{}]*\})*", results)
     return tuple(
         tuple(int(n.lstrip("<=")) for n in sizes.split(",") if n)
-        for _, sizes in _SHAPE.findall(found[0] if found else "")
+        for _, sizes in _SHAPE.findall(listed[0] if listed else "")
     )
 
 

@@ -169,26 +169,26 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Choice:
             fits &= ~np.any([array[-1] for array in cut.values()], axis=0)
         cut = {name: array[:, fits] for name, array in cut.items()}
         considered += cut["x"].shape[1]
-        found = costs(product, sizes, cut, machine.speeds(len(sizes)))
+        figures = costs(product, sizes, cut, machine.speeds(len(sizes)))
         held = (
-            found.memory
+            figures.memory
             if machine.memory_bytes is None
-            else np.where(found.memory > machine.memory_bytes, np.inf, found.memory)
+            else np.where(figures.memory > machine.memory_bytes, np.inf, figures.memory)
         )
         too_large += int(np.isinf(held).sum())
         held = np.where(regular(cut), held, np.inf)
-        for index in promising(found.seconds, held, 4 * keep):
+        for index in promising(figures.seconds, held, 4 * keep):
             roles = tuple(
                 (
                     int(cut["x"][a, index]),
                     int(cut["y"][a, index]),
                     int(cut["c"][a, index]),
-                    int(found.loops[a, index]),
+                    int(figures.loops[a, index]),
                 )
                 for a in range(len(sizes))
             )
             key = _same(sizes, roles, len(outer))
-            entry = sizes, roles, float(found.seconds[index]), float(held[index])
+            entry = sizes, roles, float(figures.seconds[index]), float(held[index])
             if key not in best or entry[2] < best[key][2]:
                 best[key] = entry
     entries = list(best.values())
@@ -197,8 +197,8 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Choice:
     )
     layouts = [_best_order(product, machine, *entries[i][:2]) for i in chosen]
     order = promising(
-        np.array([one.seconds for one in layouts]),
-        np.array([one.memory_bytes for one in layouts]),
+        np.array([layout.seconds for layout in layouts]),
+        np.array([layout.memory_bytes for layout in layouts]),
         keep,
     )
     return Choice(tuple(layouts[i] for i in order), considered, too_large)
@@ -229,7 +229,7 @@ def _best_order(
         if not candidates[0].received_bytes:
             break
     # min keeps the first of equals, which is the plain order of devices.
-    return min(candidates, key=lambda one: round(one.seconds, 12))
+    return min(candidates, key=lambda layout: round(layout.seconds, 12))
 
 
 @functools.lru_cache(maxsize=256)
@@ -250,8 +250,8 @@ def _product_meshes(
 def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role]) -> Layout:
     cut = {name: np.array([[role[i]] for role in roles]) for i, name in enumerate("xyc")}
     speeds = machine.speeds(len(roles))
-    found = costs(product, mesh.shape, cut, speeds)
-    received = [float(amount) for amount in found.received[:, 0]]
+    figures = costs(product, mesh.shape, cut, speeds)
+    received = [float(amount) for amount in figures.received[:, 0]]
     outer = 0 if machine.num_slices == 1 else 1
     inside = sum(received[outer:]) / machine.exchange_bandwidth
     if machine.topology is not None:
@@ -262,9 +262,9 @@ def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role
         mesh,
         (x, y),
         c,
-        float(found.memory[0]),
+        float(figures.memory[0]),
         sum(received),
-        float(found.local[0]),
+        float(figures.local[0]),
         inside,
         sum(received[:outer]) / machine.slice_bandwidth,
     )
@@ -307,7 +307,7 @@ def program_layouts(
         machine: The devices.
         keep: Number of layouts.
     """
-    found = []
+    layouts = []
     for mesh in _program_meshes(machine):
         choices = [list(_specs(mesh, shape)) for shape in shapes]
         for specs in itertools.islice(itertools.product(*choices), _LIMIT):
@@ -316,12 +316,12 @@ def program_layouts(
                 for shape, spec in zip(shapes, specs, strict=True)
             )
             seconds = size / machine.memory_bandwidth
-            found.append(Layout(mesh, specs, None, size, None, seconds))
-    memory = np.array([one.memory_bytes for one in found])
+            layouts.append(Layout(mesh, specs, None, size, None, seconds))
+    memory = np.array([layout.memory_bytes for layout in layouts])
     limit = math.inf if machine.memory_bytes is None else machine.memory_bytes
     held = np.where(memory > limit, np.inf, memory)
-    chosen = promising(np.array([one.local_seconds for one in found]), held, keep)
-    return Choice(tuple(found[i] for i in chosen), len(found), int(np.isinf(held).sum()))
+    chosen = promising(np.array([layout.local_seconds for layout in layouts]), held, keep)
+    return Choice(tuple(layouts[i] for i in chosen), len(layouts), int(np.isinf(held).sum()))
 
 
 def _program_meshes(machine: Machine) -> Iterator[Mesh]:

@@ -81,21 +81,21 @@ class Machine:
         return max(total.values(), default=0.0) / self.link_bandwidth
 
 
-def slice_machine(found: Topology, dtype: str) -> Machine:
+def slice_machine(slice_: Topology, dtype: str) -> Machine:
     """A slice, by its published speeds; see `Topology`."""
-    peak = found.peak_flops[peak_of(dtype, found)]
-    share = found.devices_per_chip
-    one_way = found.ici_bandwidth / 2
+    peak = slice_.peak_flops[peak_of(dtype, slice_)]
+    share = slice_.devices_per_chip
+    one_way = slice_.ici_bandwidth / 2
     return Machine(
-        devices=found.devices // found.num_slices,
-        num_slices=found.num_slices,
-        memory_bytes=found.hbm_bytes,
+        devices=slice_.devices // slice_.num_slices,
+        num_slices=slice_.num_slices,
+        memory_bytes=slice_.hbm_bytes,
         flops=peak / share,
-        memory_bandwidth=found.hbm_bandwidth / share,
+        memory_bandwidth=slice_.hbm_bandwidth / share,
         exchange_bandwidth=one_way / share,
-        slice_bandwidth=(found.dcn_bandwidth or _DCN) / share,
-        link_bandwidth=one_way / found.ici_links,
-        topology=found,
+        slice_bandwidth=(slice_.dcn_bandwidth or _DCN) / share,
+        link_bandwidth=one_way / slice_.ici_links,
+        topology=slice_,
     )
 
 
@@ -122,46 +122,46 @@ Link = tuple[Chip, int, int]
 """A link from a chip along a dimension, up (1) or down (-1)."""
 
 
-def chips_of(found: Topology) -> list[Chip]:
+def chips_of(slice_: Topology) -> list[Chip]:
     """The chip of each device, by its position in `pyreactant.devices()` on the slice.
 
     Positions are ordered by process, then by JAX's id, which counts the chips of a VM (first
     dimension fastest) and then the devices of a chip.
     """
-    sides = (*found.shape, 1, 1)[:3]
-    bounds = found.host_bounds
+    sides = (*slice_.shape, 1, 1)[:3]
+    bounds = slice_.host_bounds
     corners = [range(0, side, bound) for side, bound in zip(sides, bounds, strict=True)]
     chips = []
-    for piece in range(found.num_slices):
+    for piece in range(slice_.num_slices):
         for z0, y0, x0 in itertools.product(*reversed(corners)):
             for z, y, x in itertools.product(*(range(bound) for bound in reversed(bounds))):
-                chips += [(piece, x0 + x, y0 + y, z0 + z)] * found.devices_per_chip
+                chips += [(piece, x0 + x, y0 + y, z0 + z)] * slice_.devices_per_chip
     return chips
 
 
-def along_network(found: Topology, order: Sequence[int]) -> list[int]:
+def along_network(slice_: Topology, order: Sequence[int]) -> list[int]:
     """Positions of the devices ordered by their chips' coordinates, not by their VMs.
 
     Args:
-        found: The slice or slices.
+        slice_: The slice or slices.
         order: The dimensions, slowest first, such as (2, 1, 0).
     """
-    chips = chips_of(found)
+    chips = chips_of(slice_)
     return sorted(
         range(len(chips)), key=lambda i: (chips[i][0], *(chips[i][1 + d] for d in order), i)
     )
 
 
 @functools.lru_cache(maxsize=256)
-def loads_of(found: Topology, mesh: Mesh) -> tuple[Mapping[Link, float], ...]:
+def loads_of(slice_: Topology, mesh: Mesh) -> tuple[Mapping[Link, float], ...]:
     """The load that each axis of a mesh puts on each link; between slices others are used."""
-    chips = chips_of(found)
+    chips = chips_of(slice_)
     places = [chips[position] for position in mesh.device_ids]
-    return tuple(_axis_load(found, mesh, places, axis) for axis in range(len(mesh.shape)))
+    return tuple(_axis_load(slice_, mesh, places, axis) for axis in range(len(mesh.shape)))
 
 
 def _axis_load(
-    found: Topology, mesh: Mesh, places: Sequence[Chip], axis: int
+    slice_: Topology, mesh: Mesh, places: Sequence[Chip], axis: int
 ) -> Mapping[Link, float]:
     size = mesh.shape[axis]
     stride = math.prod(mesh.shape[axis + 1 :])
@@ -172,8 +172,8 @@ def _axis_load(
         ring = _back_and_forth([places[start + i * stride] for i in range(size)])
         for here, after in zip(ring, ring[1:] + ring[:1], strict=True):
             if here[0] == after[0]:
-                busy.update(_route(found, here, after))
-                busy.update(_route(found, after, here))
+                busy.update(_route(slice_, here, after))
+                busy.update(_route(slice_, after, here))
     return {link: count / 2 for link, count in busy.items()}
 
 
@@ -191,11 +191,11 @@ def _back_and_forth(chips: Sequence[Chip]) -> list[Chip]:
     return sorted(chips, key=place)
 
 
-def _route(found: Topology, start: Chip, end: Chip) -> list[Link]:
+def _route(slice_: Topology, start: Chip, end: Chip) -> list[Link]:
     links = []
     here = list(start)
-    rings = (*found.wraparound, False, False)
-    for dimension, side in enumerate(found.shape, 1):
+    rings = (*slice_.wraparound, False, False)
+    for dimension, side in enumerate(slice_.shape, 1):
         way = end[dimension] - here[dimension]
         if rings[dimension - 1] and abs(way) > side // 2:
             way -= side if way > 0 else -side

@@ -109,9 +109,9 @@ def preflight_stablehlo(
     slice_ = find_slices(topology, num_slices)
 
     def checked_mesh(module: Mapping[str, Any]) -> Mesh | None:
-        found = mesh_of(module) or mesh
-        _check(module, found, slice_)
-        return found
+        known = mesh_of(module) or mesh
+        _check(module, known, slice_)
+        return known
 
     installed = versions()
     question = {"kind": "stablehlo", "text": text, "topology": slice_.description_options}

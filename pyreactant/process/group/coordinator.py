@@ -215,14 +215,14 @@ def bind_host(address: str) -> str | None:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:
         return None
-    found = {str(info[4][0]): info[0] for info in infos}
-    if len(found) != 1:
+    families = {str(info[4][0]): info[0] for info in infos}
+    if len(families) != 1:
         return None
-    ((one, family),) = found.items()
+    ((only, family),) = families.items()
     # Debian gives a machine's own name the address 127.0.1.1, which no other machine reaches.
-    if "%" in one or ipaddress.ip_address(one).is_loopback or not _is_own(one, family):
+    if "%" in only or ipaddress.ip_address(only).is_loopback or not _is_own(only, family):
         return None
-    return one
+    return only
 
 
 def _is_own(address: str, family: int) -> bool:
