@@ -17,8 +17,6 @@ PACKAGE = REPOSITORY / "pyreactant"
 
 # A report is data with methods that render it, so for type checkers each half names the other.
 KNOWN = {
-    frozenset({"fit.plan.page", "fit.plan.report", "fit.plan.text"}),
-    frozenset({"fit.preflight.diff", "fit.preflight.report", "fit.preflight.shown"}),
     frozenset({"runs.supervisor.page", "runs.supervisor.report"}),
 }
 
@@ -115,7 +113,7 @@ def test_every_form_of_import_is_seen(tmp_path: Path, text: str) -> None:
 def test_the_tables_of_lazy_names_are_seen() -> None:
     edges = graph(PACKAGE)
     assert "pyreactant.runs.places.slurm" in edges["pyreactant.runs.targets"]
-    assert "pyreactant.julia.setup.install" in edges["pyreactant.julia.setup"]
+    assert "pyreactant.doctor.diagnosis" in edges["pyreactant.doctor"]
 
 
 def test_directly_in_the_package_there_are_nine_folders() -> None:
