@@ -20,7 +20,6 @@ from ...base.errors import ExitCode
 from ...base.settings import STALL_TIMEOUT
 from .. import progress
 from ..events import (
-    ORDERS,
     Cooperates,
     Event,
     GotSignal,
@@ -164,7 +163,7 @@ class Link:
                 os._exit(ExitCode.LOST)
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                self._obey(read(ORDERS, json.loads(line)))
+                self._obey(read(Order, json.loads(line)))
 
     def _obey(self, order: Order | None) -> None:
         match order:

@@ -16,14 +16,12 @@ from ...base.errors import PyReactantError, RendezvousError
 from ...base.lines import LINE_LIMIT, LineCodec, LineError, RefusedError, encode
 from ...base.lines import Message as JsonMessage
 from ...process.events import (
-    FROM_HEAD,
     Admitted,
     Alive,
     Event,
+    HeadMessage,
     Join,
-    Order,
     Refused,
-    Report,
     read,
     write,
 )
@@ -31,10 +29,6 @@ from ...process.group.coordinator import SAME_SECRET
 from ...process.group.group import split_address
 
 _CHUNK = 1 << 16
-
-
-FromHead = Order | Admitted | Refused | Alive | Report
-"""What the head sends."""
 
 
 class Member:
@@ -85,7 +79,7 @@ class Member:
         asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
         self._write(codec.greeting())
 
-    def send(self, message: FromHead) -> None:
+    def send(self, message: HeadMessage) -> None:
         """Send an order; a broken connection is detected by the reader.
 
         Raises:
@@ -240,13 +234,13 @@ class Uplink:
             with contextlib.suppress(OSError, RuntimeError):
                 self._writer.write(self._codec.pack(write(message)))
 
-    async def receive(self, timeout: float) -> FromHead:
+    async def receive(self, timeout: float) -> HeadMessage:
         """The next message that this version knows.
 
         Raises:
             RendezvousError: Process 0 is gone, or silent for `timeout` seconds.
         """
-        while (message := read(FROM_HEAD, await self._receive(timeout))) is None:
+        while (message := read(HeadMessage, await self._receive(timeout))) is None:
             pass
         return message
 

@@ -17,13 +17,13 @@ from typing import IO
 from ...base.child import MemoryKills
 from ...base.process import restore_limit
 from ...process.events import (
-    FROM_PROGRAM,
     Event,
     Exited,
     Killed,
     LogFailed,
     Order,
     Phase,
+    ProgramEvent,
     Pulse,
     Spawned,
     Stacks,
@@ -286,7 +286,7 @@ class ChildProcess:
             age = max(0.0, now - float(message["at"]))
         except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             return  # the program wrote to a file descriptor that it did not open
-        event = read(FROM_PROGRAM, {**message, "process": self.index, "age": age})
+        event = read(ProgramEvent, {**message, "process": self.index, "age": age})
         if isinstance(event, Pulse):
             self._pass_on_pulse(now, event)
         elif event is not None:

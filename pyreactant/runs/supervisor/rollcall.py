@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 
 from ...base.errors import RendezvousError
 from ...base.lines import LineCodec, Message, Strangers, encode, parse
-from ...process.events import EVENTS, FIRST, Admitted, Alive, Event, Join, Refused, read, write
+from ...process.events import Admitted, Alive, Event, HeadMessage, Join, Refused, read, write
 from ...process.group.coordinator import listen
 from ...process.group.group import split_address
-from .connection import CONVERSATION, FromHead, Member
+from .connection import CONVERSATION, Member
 
 _BEATS = 1024
 """Heartbeats of a second, from all members together."""
@@ -118,7 +118,7 @@ class RollCall:
             self._accept_from(listener)
         self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
 
-    def broadcast(self, message: FromHead) -> None:
+    def broadcast(self, message: HeadMessage) -> None:
         """Send an order to every member."""
         text = encode(write(message))
         for member in list(self.members.values()):
@@ -200,13 +200,13 @@ class RollCall:
             self._admit_member(member, parse(text))
         elif text != _ALIVE:
             # A member can report events of its own process only.
-            event = read(EVENTS, {**parse(text), "process": member.process})
+            event = read(Event, {**parse(text), "process": member.process})
             if event is not None:
                 self._receive(event)
 
     def _admit_member(self, member: Member, message: Message) -> None:
         self._strangers.discard(member)
-        hello = read(FIRST, message)
+        hello = read(Join, message)
         if hello is None:
             self._refuse(member, f"its first message is malformed: {message!s:.200}")
             return
