@@ -17,8 +17,8 @@ from pyreactant.runs.supervisor import RunReport
 from pyreactant.runs.supervisor.cause import find_failure
 from pyreactant.runs.supervisor.mtls import off_note
 from pyreactant.runs.supervisor.output import close_terminals, own_lines
-from pyreactant.runs.supervisor.report import first_error, process_row, utc
-from pyreactant.runs.supervisor.state import ProcessState
+from pyreactant.runs.supervisor.report import first_error, process_row
+from pyreactant.runs.supervisor.state import ProcessState, utc
 
 
 def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:

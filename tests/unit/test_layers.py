@@ -19,7 +19,6 @@ PACKAGE = REPOSITORY / "pyreactant"
 KNOWN = {
     frozenset({"fit.plan.page", "fit.plan.report", "fit.plan.text"}),
     frozenset({"fit.preflight.diff", "fit.preflight.report", "fit.preflight.shown"}),
-    frozenset({"runs.supervisor.page", "runs.supervisor.report"}),
 }
 
 

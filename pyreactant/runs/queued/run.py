@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.errors import ExitCode, FileError, PyReactantError, code_of_signal
 from ...base.files import state_folder, writing
 from ..supervisor import RunReport
-from ..supervisor.report import utc
+from ..supervisor.state import utc
 from .deletion import Interrupted, cleaned_up
 from .job import Check, Job, Phase, check_size
 from .journal import Journal

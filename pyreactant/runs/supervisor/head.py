@@ -27,8 +27,9 @@ from .cause import Failure, Judge, differences, failure
 from .metrics import Metrics as MetricsFile
 from .metrics import TensorBoard
 from .options import RunOptions
-from .report import RunReport, first_error, process_row, say, utc
-from .state import ProcessState, names
+from .output import say
+from .report import RunReport, first_error, process_row
+from .state import ProcessState, names, utc
 from .unstarted import PATIENCE
 from .watch import Clock, Stalls, Stop, Waits
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from ...arrays.text import break_lines
+
 TAIL = 8192
 """Bytes at the end of a log that are kept for the report."""
 
@@ -210,6 +212,25 @@ def _descriptor(stream: TextIO | None) -> int | None:
         return None if stream is None else stream.fileno()
     except (OSError, ValueError):
         return None
+
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # such as a window's title
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # turn the text that follows around
+)
+
+
+def plain(text: str) -> str:
+    """The text without control characters, which could hide it on a terminal; line ends stay."""
+    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else ascii(found[0])[1:-1], text)
+
+
+def say(text: str) -> None:
+    """Print a line to stderr, in order with the output of the programs."""
+    _, err = terminals()
+    err.put(f"{break_lines(f'pyreactant: {plain(text)}')}\n".encode(errors="backslashreplace"))
 
 
 class Prefixed:

@@ -31,11 +31,11 @@ from .connection import CannotStartError, Uplink, hello, join
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
 from .options import RunOptions, device_settings, fresh_folder, release
-from .output import close_terminals, terminals
+from .output import close_terminals, say, terminals
 from .program import find_program
-from .report import RunReport, alone, say, utc
+from .report import RunReport, alone
 from .rollcall import RollCall, heartbeat_period
-from .state import ProcessState
+from .state import ProcessState, utc
 from .unstarted import others_told
 from .watch import WARNINGS, handled
 

@@ -16,8 +16,7 @@ from ...base.errors import FileError
 from ...base.files import write_text
 from ...process.events import Order, Preempt, SendSignal, SendStacks, StopAt
 from .cause import Failure, failure
-from .report import utc
-from .state import ProcessState, names
+from .state import ProcessState, names, utc
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that only warn, as with Slurm's ``--signal=USR1@60``."""
