@@ -33,6 +33,7 @@ from ...process.events import (
 )
 from ...process.supervised.main import DESCRIPTORS, STACKS_SIGNAL
 from .leftovers import Leftovers
+from .options import RunOptions
 from .output import Log, Prefixed
 from .program import Program
 from .watch import WARNINGS
@@ -55,18 +56,17 @@ _STATES = {
 
 
 class ChildProcess:
-    """A started program.
+    """A started program; it emits its events, of which only Python programs have their own.
 
     Args:
         index: Its process index.
         program: What to start.
         environment: Its whole environment.
         log: Gets all of its output.
+        options: Its limits. The first pulse may come later than the others: a busy machine or a
+            slow disk starts Python slowly.
         terminals: Where its stdout and stderr are shown; None if they are not.
-        emit: Called with its events, of which only Python programs have some of their own.
-        stall_timeout: Seconds without a pulse until it counts as `Stalled`.
-        start_timeout: Seconds for the first pulse, if that is longer: a busy machine or a slow disk
-            starts Python slowly.
+        emit: Called with its events.
         memory_kills: Says whether a kill was for lack of memory.
         leftovers: Is told of the program, and says what it has left behind.
     """
@@ -78,10 +78,9 @@ class ChildProcess:
         environment: Mapping[str, str],
         log: Log,
         *,
+        options: RunOptions,
         terminals: tuple[Prefixed, Prefixed] | None,
         emit: Emit,
-        stall_timeout: float,
-        start_timeout: float,
         memory_kills: MemoryKills,
         leftovers: Leftovers,
     ) -> None:
@@ -93,8 +92,8 @@ class ChildProcess:
         self._emit = emit
         self._log = log
         self._log_error: str | None = None
-        self._stall_timeout = stall_timeout
-        self._unbegun_limit = max(stall_timeout, start_timeout)
+        self._stall_timeout = options.stall_timeout
+        self._unbegun_limit = max(options.stall_timeout, options.start_timeout)
         self._begun = False  # whether it has sent anything
         self._ending = False
         self._buffer = b""
