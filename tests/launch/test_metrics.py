@@ -147,7 +147,7 @@ def test_without_tensorboard_the_run_does_not_start(monkeypatch: pytest.MonkeyPa
 
 
 def collected(folder: Path, processes: int, *records: tuple[int, Any]) -> list[metrics.Metric]:
-    collection = metrics.Metrics(folder, processes)
+    collection = metrics.MetricsFile(folder, processes)
     for process, record in records:
         collection.take(process, [record])
     assert collection.close() is None

@@ -24,8 +24,7 @@ from ...process.events import (
     Order,
 )
 from .cause import Failure, Judge, differences, failure
-from .metrics import Metrics as MetricsFile
-from .metrics import TensorBoard
+from .metrics import MetricsFile
 from .options import RunOptions
 from .output import say
 from .report import RunReport, first_error, process_row
@@ -98,8 +97,7 @@ class Head:
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
         self._said_log_error = False
-        sinks = [TensorBoard(folder)] if options.tensorboard else []
-        self._metrics = MetricsFile(folder, len(self.states), sinks)
+        self._metrics = MetricsFile(folder, len(self.states), tensorboard=options.tensorboard)
         self._stalls = Stalls(
             folder,
             options.stall_timeout,
