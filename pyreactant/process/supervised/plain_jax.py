@@ -17,8 +17,6 @@ from typing import Any
 from ...base.settings import COORDINATOR, COUNT, INDEX, STALL_TIMEOUT
 from .. import supervised
 
-"""Environment variable with the supervisor's ``--stall-timeout``."""
-
 _LATER = 60
 """Seconds after the supervisor's limit at which JAX gives a silent process up.
 
