@@ -5,7 +5,7 @@ fields; `write` and `read` are the only code that knows that. Who gets a message
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar, dataclass_transform
@@ -90,27 +90,24 @@ class Kind(StrEnum):
     REQUIREMENT = "requirement"
     INTERRUPT = "interrupt"
 
-    @classmethod
-    def of(cls, error: BaseException) -> "Kind":
+    @staticmethod
+    def of(error: BaseException) -> "Kind":
         """The kind of an exception."""
-        match error:
-            case PortTakenError():
-                return cls.PORT_TAKEN
-            case RendezvousError():
-                return cls.RENDEZVOUS
-            case PeerLostError():
-                return cls.PEER_LOST
-            case DeadlineError():
-                return cls.DEADLINE
-            case RequirementError():
-                return cls.REQUIREMENT
-            case KeyboardInterrupt():
-                return cls.INTERRUPT
-        return cls.OTHER
+        return next((kind for cls, kind in _CLASSES if isinstance(error, cls)), Kind.OTHER)
 
     @classmethod
     def _missing_(cls, value: object) -> "Kind":
         return cls.OTHER
+
+
+_CLASSES: Sequence[tuple[type[BaseException], Kind]] = (
+    (PortTakenError, Kind.PORT_TAKEN),  # a RendezvousError, too
+    (RendezvousError, Kind.RENDEZVOUS),
+    (PeerLostError, Kind.PEER_LOST),
+    (DeadlineError, Kind.DEADLINE),
+    (RequirementError, Kind.REQUIREMENT),
+    (KeyboardInterrupt, Kind.INTERRUPT),
+)
 
 
 @message

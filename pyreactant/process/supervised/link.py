@@ -76,11 +76,11 @@ class Progress:
     def _stack_now(self) -> int:
         """A number that differs between two stacks of the main thread."""
         frame: FrameType | None = sys._current_frames().get(self._main or 0)
-        found = []
+        calls = []
         while frame is not None:
-            found.append((id(frame), frame.f_lasti))
+            calls.append((id(frame), frame.f_lasti))
             frame = frame.f_back
-        return hash(tuple(found))
+        return hash(tuple(calls))
 
 
 PULSE = 0.25

@@ -99,7 +99,7 @@ class Agent:
         children = list(self._children)
         for child in children:
             child.dump_stacks(resume=False)
-        await _stacks_written(children)
+        await _await_stacks(children)
         for child in children:
             if not child.exited.is_set():
                 child.emit_stacks()
@@ -110,15 +110,15 @@ class Agent:
         if stacks and children:
             for child in children:
                 child.dump_stacks()
-            await _stacks_written(children)
+            await _await_stacks(children)
             for child in children:
                 child.emit_stacks()
         for child in children:
             child.signal(signal.SIGTERM)
-        await _all_exited(children, grace)
+        await _await_exits(children, grace)
         for child in children:
             child.signal(signal.SIGKILL)
-        await _all_exited(children, 5)
+        await _await_exits(children, 5)
         for process, killed in self._leftovers.kill(self._indices[0]).items():
             self._emit(Killed(tuple(killed), process=process))
         for child in self._children:
@@ -193,7 +193,7 @@ class Agent:
         )
 
 
-async def _stacks_written(children: Sequence[ChildProcess]) -> None:
+async def _await_stacks(children: Sequence[ChildProcess]) -> None:
     """Wait until the programs have written all of their stacks, but not for long."""
     deadline = time.monotonic() + _STACKS_LATE
     await asyncio.sleep(_STACKS_WAIT)
@@ -201,7 +201,7 @@ async def _stacks_written(children: Sequence[ChildProcess]) -> None:
         await asyncio.sleep(_STACKS_PAUSE)
 
 
-async def _all_exited(children: Sequence[ChildProcess], timeout: float) -> None:
+async def _await_exits(children: Sequence[ChildProcess], timeout: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             for child in children:

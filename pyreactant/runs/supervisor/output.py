@@ -224,7 +224,7 @@ _CONTROL = re.compile(
 
 def plain(text: str) -> str:
     """The text without control characters, which could hide it on a terminal; line ends stay."""
-    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else ascii(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: "" if len(match[0]) > 1 else ascii(match[0])[1:-1], text)
 
 
 def say(text: str) -> None:

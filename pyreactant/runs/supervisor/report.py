@@ -252,12 +252,12 @@ def _last_words(error: Mapping[str, Any]) -> list[tuple[str, str]]:
     process, trace = error.get("process"), str(error.get("traceback") or "")
     printed, left_out = own_lines(str(error.get("log_tail") or ""))
     without = f" (without {left_out} of Gloo)" if left_out else ""
-    found = [
+    left = [
         (f"traceback of process {process}", trace),
         (f"last lines that process {process} printed{without}", "" if trace else printed),
         (f"Python stacks of process {process}", str(error.get("stacks") or "")),
     ]
-    return [(title, text) for title, text in found if text.strip()]
+    return [(title, text) for title, text in left if text.strip()]
 
 
 def _ends(rows: Sequence[Row], culprit: int | None) -> list[tuple[str, list[Row]]]:
@@ -296,15 +296,15 @@ _FAILURES = ("error", "stalled", "lost", "gave_up")
 
 def first_error(failure: Failure, states: Sequence[ProcessState], now: float) -> dict[str, Any]:
     """The failure with host, phase, log and exception of its process."""
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         "process": failure.process,
         "seconds_before_end": round(now - failure.at, 3),
         "time": utc(now - failure.at),
     }
     if failure.process is None:
-        return found
+        return details
     state = states[failure.process]
-    found |= {
+    details |= {
         "host": state.host,
         "phase": state.phase,
         "log": state.log,
@@ -312,8 +312,8 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
         "stacks": state.stacks,
     }
     if state.error is not None:
-        found |= _exception(state.error)
-    return found
+        details |= _exception(state.error)
+    return details
 
 
 def process_row(state: ProcessState, began: float) -> dict[str, Any]:
@@ -366,12 +366,12 @@ def alone(
     """
     now = time.monotonic()
     head = ProcessState(0)
-    found = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
+    broken = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
     return RunReport(
-        cause=found.cause,
-        exit_code=found.exit_code,
-        summary=found.summary,
-        first_error=first_error(found, [head], now),
+        cause=broken.cause,
+        exit_code=broken.exit_code,
+        summary=broken.summary,
+        first_error=first_error(broken, [head], now),
         processes=[process_row(state, began)],
         seconds=round(now - began, 3),
         started=utc(now - began),
@@ -387,7 +387,7 @@ def _failure_table(report: RunReport) -> Table:
     process, before = error.get("process"), error.get("seconds_before_end")
     at = None if before is None else max(0.0, report.seconds - before)
     row = next((r for r in report.processes if r["index"] == process), None)
-    found = {
+    facts = {
         "process": "" if process is None else str(process),
         "host": str(error.get("host") or ""),
         "after": "" if at is None else seconds_text(at),
@@ -396,15 +396,15 @@ def _failure_table(report: RunReport) -> Table:
         "exception": str(error.get("exception") or ""),
         "log": str(error.get("log") or ""),
     }
-    shown = {name: text for name, text in found.items() if text}
+    shown = {name: text for name, text in facts.items() if text}
     rows = [list(shown.values())] if shown else []
     return Table("Where and when", list(shown), rows)
 
 
 def _doing(row: Row, at: float, end: float) -> str:
     """What a process did at a time."""
-    found = [name for name, _, start, _ in _periods(row["times"], end) if start <= at]
-    return found[-1] if found else ""
+    done = [name for name, _, start, _ in _periods(row["times"], end) if start <= at]
+    return done[-1] if done else ""
 
 
 def _end_table(report: RunReport) -> Table:
@@ -491,9 +491,9 @@ def _periods(times: Mapping[str, float], end: float) -> Iterator[tuple[str, int,
         if name != "exited"
     ]
     for (name, colour), group in itertools.groupby(periods, lambda p: p[:2]):
-        found = list(group)
-        if found[-1][3] > found[0][2]:
-            yield name, colour, found[0][2], found[-1][3]
+        joined = list(group)
+        if joined[-1][3] > joined[0][2]:
+            yield name, colour, joined[0][2], joined[-1][3]
 
 
 def _after(phase: str, times: Mapping[str, float]) -> tuple[str, int]:
@@ -516,8 +516,8 @@ def _clamped(at: float, end: float) -> float:
 
 def _lists(report: RunReport) -> Iterator[Section]:
     """What else happened."""
-    restarts = [f"{one['at']}: {one['summary']}" for one in report.restarts]
-    stalls = [", ".join(map(str, one.values())) for one in report.stalls]
+    restarts = [f"{each['at']}: {each['summary']}" for each in report.restarts]
+    stalls = [", ".join(map(str, each.values())) for each in report.stalls]
     for title, lines in (
         ("Notes", list(report.notes)),
         ("Restarts", restarts),
