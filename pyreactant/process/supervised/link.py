@@ -55,11 +55,7 @@ class Progress:
         self._reported = False
 
     def look(self, now: float) -> float | None:
-        """Seconds without progress, if they just exceeded the limit; 0 if it continues; or None.
-
-        Args:
-            now: Seconds of the monotonic clock.
-        """
+        """Seconds without progress, if they just exceeded the limit; 0 if it continues; or None."""
         if now < self._due:
             return None
         self._due = now + self._period

@@ -39,10 +39,6 @@ class Agent:
     As a context it watches the programs, and ends them at its exit.
 
     Args:
-        options: Options of the run.
-        indices: Indices of the processes to start on this machine.
-        settings: Environment variables of each process.
-        emit: Called with every event of these processes.
         certificates: JAX's variables of each process that has a certificate; `Go` says whether the
             run uses them.
     """

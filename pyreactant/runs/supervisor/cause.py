@@ -301,11 +301,7 @@ class Judge:
             self._left.pop(index, None)
 
     def find(self, now: float) -> Failure | None:
-        """The failure that broke the run, by what is known now; None if there is none.
-
-        Args:
-            now: Seconds of the head's monotonic clock.
-        """
+        """The failure that broke the run, by what is known now; None if there is none."""
         self._take_changes()
         failures = [*self._failures.values(), *self._ended_early(now)]
         if not failures:

@@ -40,7 +40,6 @@ class Member:
         last_heard: When it was accepted or last sent a valid line, in monotonic seconds.
 
     Args:
-        connection: The accepted socket.
         peer: As above.
         codec: Writes and reads its lines.
         take: Called with each authentic line's text; may raise LineError.
@@ -193,9 +192,6 @@ def hello(
     """The first message of a process.
 
     Args:
-        index: Process index.
-        count: Number of processes of the run, as this process knows it.
-        facts: Versions and settings, to compare with those of the others.
         mtls: Its public key, or why it has none.
         error: Why this process cannot start its program.
     """
@@ -281,10 +277,6 @@ async def join(
     """Connect to process 0, which may not listen yet, and join the roll-call.
 
     Args:
-        address: Address of process 0, HOST:PORT.
-        secret: The run's secret.
-        hello: The first message.
-        timeout: Seconds to try for.
         progress: Called after each failed attempt with the reason.
 
     Raises:

@@ -129,7 +129,7 @@ def kill_all(
     """Kill what `find` finds among all processes, until it finds nothing.
 
     Args:
-        find: Called again until all is gone, because a process may start another each.
+        find: Called again until all is gone, because a process may start another one.
         note: Called once with each process before it is killed.
     """
     killed: dict[tuple[int, int], Process] = {}
@@ -155,9 +155,7 @@ def started_by_programs(
     """What programs of a supervisor started: they are in other sessions than it.
 
     Args:
-        supervisor: Its pid.
         others: Its children that are no programs and that no program started.
-        among: All processes.
     """
     own = among[supervisor].session if supervisor in among else -1
     below = [p for p in among.values() if p.parent == supervisor and p.pid not in others]

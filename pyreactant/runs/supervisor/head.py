@@ -56,13 +56,9 @@ class Head:
     """Process 0's view of the run, and its decisions.
 
     Args:
-        options: Options of the run.
-        states: One state for each process of the run.
         broadcast: Sends an order to every machine.
         coordinator: Returns the address of a free port for the runtime's coordinator; None for a
             run of one process.
-        run: Name of the run.
-        folder: Folder for logs and report.
         restart: How often a batch system has requeued this job.
     """
 

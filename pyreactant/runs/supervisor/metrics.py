@@ -106,13 +106,7 @@ def read_metrics(folder: Path) -> list[Metric]:
 
 
 class MetricsFile:
-    """Process 0's collection of the numbers that all processes log.
-
-    Args:
-        folder: The run's folder.
-        processes: Number of processes of the run.
-        tensorboard: Whether TensorBoard's files are written, too.
-    """
+    """Process 0's collection of the numbers that all processes log."""
 
     def __init__(self, folder: Path, processes: int, *, tensorboard: bool = False) -> None:
         self._error: str | None = None

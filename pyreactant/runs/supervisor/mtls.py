@@ -83,7 +83,6 @@ class Authority:
         Args:
             public: What its `Key.public` returned. That the process has the private key need not be
                 shown: without it, the certificate is of no use.
-            process: Its index, which the certificate names.
 
         Raises:
             ValueError: It is no public key of this kind.
@@ -169,7 +168,6 @@ def variables(folder: Path, prefix: str) -> dict[str, str]:
 
     Args:
         folder: Where `Key.store` writes the files, or will write them.
-        prefix: As in `Answer`.
     """
     paths = {f"JAX_MTLS_{what}_FILE": str(folder / name) for what, name in _FILES.items()}
     return {**paths, "JAX_MTLS_PEER_URI_PREFIX": prefix}
@@ -225,9 +223,6 @@ class Keys:
     def prepare(self, prefix: str) -> None:
         """Make the folder of the keys, for this user alone, and name the files in `variables`.
 
-        Args:
-            prefix: How the URIs of the run begin.
-
         Raises:
             FileError: The folder cannot be made.
         """
@@ -270,8 +265,6 @@ class Certifier:
     """The head's part: it certifies every process that asks, and knows whether all have asked.
 
     Args:
-        run: Name of the run.
-        count: Number of processes.
         keys: Those of the head's own programs. They are made while these start (`own`).
     """
 
@@ -340,8 +333,6 @@ def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
 
     Args:
         backend: The runtime of the command line; None leaves it to the environment.
-        count: Number of processes of the run.
-        no_mtls: Whether the command line has --no-mtls.
     """
     if count == 1:
         return "one process"
@@ -351,13 +342,7 @@ def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
 
 
 def off_note(backend: str | None, count: int, off: str) -> str:
-    """What the user must know of a run whose runtime has mutual TLS, but which has none; or "".
-
-    Args:
-        backend: As for `off_reason`.
-        count: As for `off_reason`.
-        off: `Certifier.off`.
-    """
+    """What the user must know of a run whose runtime has mutual TLS, but which has none; or ""."""
     if not off or off == _UNJOINED or count == 1 or without(_runtime(backend)):
         return ""
     return f"mutual TLS is off ({off}): whoever reaches JAX's coordinator can end the run"

@@ -237,8 +237,6 @@ class Prefixed:
     """The output of one program on a terminal, each line with a prefix.
 
     Args:
-        terminal: The terminal to write to.
-        prefix: Prefix of each line.
         whole_lines: Whether to hold back a line until its end arrives, so that lines of several
             programs do not mix; Python writes one print() in several parts.
     """
@@ -298,11 +296,6 @@ class Merged:
 
     The lines of each process keep their order. A line waits for `WINDOW` seconds at most, and not
     at all once every process has printed it and no earlier line waits.
-
-    Args:
-        terminal: The terminal to write to.
-        count: Number of processes.
-        later: Calls a function after some seconds, such as `asyncio.loop.call_later`.
     """
 
     def __init__(
@@ -317,13 +310,7 @@ class Merged:
         self._timer: object = None
 
     def add(self, process: int, text: str, now: float | None = None) -> None:
-        """Take one line of a process, with its end.
-
-        Args:
-            process: Its index.
-            text: The line.
-            now: Seconds of the monotonic clock; None for the present.
-        """
+        """Take one line of a process, with its end."""
         now = time.monotonic() if now is None else now
         last = self._last.get(process, -1)
         same = self._of_text.setdefault(text, [])
@@ -377,13 +364,7 @@ class Merged:
 
 
 class Part(Prefixed):
-    """One program's part of a merged terminal.
-
-    Args:
-        terminal: The terminal.
-        merged: Where its lines are merged with those of the others.
-        process: Index of the program's process.
-    """
+    """One program's part of a merged terminal."""
 
     def __init__(self, terminal: Terminal, merged: Merged, process: int) -> None:
         super().__init__(terminal, "", whole_lines=True)

@@ -59,16 +59,9 @@ class ChildProcess:
     """A started program; it emits its events, of which only Python programs have their own.
 
     Args:
-        index: Its process index.
-        program: What to start.
-        environment: Its whole environment.
-        log: Gets all of its output.
         options: Its limits. The first pulse may come later than the others: a busy machine or a
             slow disk starts Python slowly.
         terminals: Where its stdout and stderr are shown; None if they are not.
-        emit: Called with its events.
-        memory_kills: Says whether a kill was for lack of memory.
-        leftovers: Is told of the program, and says what it has left behind.
     """
 
     def __init__(

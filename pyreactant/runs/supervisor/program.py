@@ -225,13 +225,8 @@ def program_environment(
     """The whole environment of one program.
 
     Args:
-        program: The program.
         settings: The ``PYREACTANT_*`` variables that this run sets for it.
-        go: The head's order to start.
-        index: Its process index.
         token: Mark of the run's processes on this machine.
-        stall_timeout: As in `RunOptions`.
-        environ: The supervisor's own environment.
     """
     variables = {
         **{k: v for k, v in environ.items() if k not in (SECRET, SECRET_FILE)},

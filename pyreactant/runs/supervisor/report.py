@@ -354,16 +354,7 @@ def alone(
     folder: Path | None,
     command: Sequence[str],
 ) -> RunReport:
-    """The report of one process alone, because process 0 is gone or was never reached.
-
-    Args:
-        state: The process, as its own supervisor knows it.
-        why: What happened.
-        joined: Whether it had joined the roll-call.
-        began: When its supervisor began, in monotonic seconds.
-        folder: As in `RunOptions`.
-        command: The program and its arguments.
-    """
+    """The report of one process alone, because process 0 is gone or was never reached."""
     now = time.monotonic()
     head = ProcessState(0)
     broken = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)

@@ -38,12 +38,7 @@ _ALIVE = encode(write(Alive()))
 
 
 def heartbeat_period(timeout: float, members: int) -> float:
-    """Seconds between heartbeats.
-
-    Args:
-        timeout: Seconds without a heartbeat after which a supervisor is lost.
-        members: Number of processes of the run.
-    """
+    """Seconds between heartbeats."""
     return min(max(1.0, members / _BEATS), timeout / 4)
 
 
@@ -51,12 +46,10 @@ class RollCall:
     """Process 0's end: admits peers that have the secret, and passes on their messages.
 
     Args:
-        secret: The run's secret.
         admit: Called with the first message of a peer that has the secret; returns why the peer
             is refused, or None.
         receive: Called with every event that it tells later.
         lose: Called with the process index and the reason when a member is lost.
-        heartbeat_timeout: Seconds without a message after which a member is lost.
         certify: Called with the first message of a peer that has the secret; returns the
             certificate for a new member. It may raise ValueError.
         refusal_code: Exit code of the processes that are refused; None if their own decides.
@@ -89,10 +82,6 @@ class RollCall:
 
     async def listen(self, address: str, expected: int) -> None:
         """Start to listen on the address's port.
-
-        Args:
-            address: Address of process 0, HOST:PORT.
-            expected: Number of processes of the run.
 
         Raises:
             RendezvousError: The port is in use, or the host does not resolve.

@@ -99,14 +99,7 @@ def _group(options: RunOptions) -> ProcessGroup:
 
 
 class _Supervisor:
-    """What all supervisors have: the keys of their programs, and the agent that runs these.
-
-    Args:
-        options: Options of the run.
-        group: The processes of the run.
-        indices: Those that this supervisor starts.
-        secret: The run's secret.
-    """
+    """What all supervisors have: the keys of their programs, and the agent that runs these."""
 
     def __init__(
         self, options: RunOptions, group: ProcessGroup, indices: Sequence[int], secret: bytes
