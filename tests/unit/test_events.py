@@ -57,7 +57,8 @@ def example(kind: type) -> Any:
 
 def leaves(kind: type) -> list[type]:
     """The messages below a base class. Of a class with slots there is another one without."""
-    made = [each for each in kind.__subclasses__() if getattr(events, each.__name__) is each]
+    below: list[type] = kind.__subclasses__()
+    made = [each for each in below if getattr(events, each.__name__) is each]
     return [leaf for each in made for leaf in leaves(each)] or [kind]
 
 
