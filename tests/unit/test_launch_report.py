@@ -201,7 +201,7 @@ def test_a_report_that_cannot_be_written(
     assert not broken(5).write(tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "report.json", "report.txt"]
-    close_terminals(60)
+    close_terminals()
     assert capfd.readouterr().err.splitlines() == [
         f"pyreactant: the report cannot be written to {tmp_path}/file (File exists)",
         f"pyreactant: {tmp_path}/report.txt: cannot be written (No space left on device)",

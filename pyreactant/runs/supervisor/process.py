@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -41,6 +40,8 @@ from .watch import WARNINGS
 Emit = Callable[[Event], None]
 
 _CHUNK = 1 << 16
+_BEHIND = 0.02
+"""Seconds between looks at a terminal whose reader is behind."""
 _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
 _LAST_OF_STACKS = b" in _run_module_as_main\n"
@@ -131,7 +132,7 @@ class ChildProcess:
         }
         for stream in self._streams:
             os.set_blocking(stream.fileno(), False)
-            self._loop.add_reader(stream, self._read, stream)
+            self._listen(stream)
         threading.Thread(target=self._wait, daemon=True).start()
         self._emit(Spawned(self._popen.pid, process=self.index))
         self._tell_log_error()
@@ -217,22 +218,15 @@ class ChildProcess:
     def _read(self, stream: IO[bytes]) -> None:
         shown = self._streams[stream]
         if shown is not None and shown.terminal.full:
-            # The program blocks on the reader, as it would on a pipe of its own.
+            # The program waits for a reader that is behind, as it would on a pipe of its own.
             self._loop.remove_reader(stream)
-            shown.terminal.when_ready(partial(self._read_again, stream))
-            return
-        if self._read_chunk(stream) == b"":
+            self._loop.call_later(_BEHIND, self._listen, stream)
+        elif self._read_chunk(stream) == b"":
             self._loop.remove_reader(stream)
 
-    def _read_again(self, stream: IO[bytes]) -> None:
-        """Resume reading; called from the terminal's thread."""
-
-        def listen() -> None:
-            if not stream.closed:
-                self._loop.add_reader(stream, self._read, stream)
-
-        with contextlib.suppress(RuntimeError):  # the run has ended since
-            self._loop.call_soon_threadsafe(listen)
+    def _listen(self, stream: IO[bytes]) -> None:
+        if not stream.closed and not self.exited.is_set():
+            self._loop.add_reader(stream, self._read, stream)
 
     def _read_chunk(self, stream: IO[bytes]) -> bytes | None:
         """Read one chunk and pass it on: b"" at the end of the file, None if none is ready."""

@@ -78,7 +78,7 @@ def supervise(options: RunOptions) -> int:
         return asyncio.run(supervisor.run())
     finally:
         supervisor.close()
-        close_terminals(5)
+        close_terminals()
 
 
 def _group(options: RunOptions) -> ProcessGroup:

@@ -52,7 +52,7 @@ def tell_others(error: PyReactantError) -> None:
     try:
         asyncio.run(_tell(error, group, secret))
     finally:
-        close_terminals(5)
+        close_terminals()
 
 
 async def _tell(error: PyReactantError, group: ProcessGroup, secret: bytes) -> None:
