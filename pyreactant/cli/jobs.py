@@ -62,13 +62,11 @@ def list_jobs(as_json: AsJson = False) -> None:
 
 
 def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
-    from ..runs.left import left
-
     width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
     for name, record, status in found:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
-        shown = status.reason and (not status.ended or record is None or left(record))
+        shown = status.reason and (not status.ended or record is None or record.slices_left())
         reason = f"  ({' '.join(status.reason.split())})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
 
@@ -174,7 +172,7 @@ def attach(job: Id) -> None:
     Ctrl-C leaves the job running.
     """
     from ..runs.job import Job
-    from ..runs.remote import show
+    from ..runs.submit import show
 
     found = Job.find(job)
     try:
@@ -307,9 +305,7 @@ def end_if_left(*records: "Record", say: bool = False) -> None:
         records: The jobs.
         say: Whether to print what is left, on standard error.
     """
-    from ..runs.left import left
-
-    found = [slices for record in records for slices in left(record)]
+    found = [slices for record in records for slices in record.slices_left()]
     if say:
         for slices in found:
             print(f"pyreactant: {slices}", file=sys.stderr)
@@ -319,8 +315,6 @@ def end_if_left(*records: "Record", say: bool = False) -> None:
 
 def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
     """Print why a job failed and what it left, and end with its exit code."""
-    from ..runs.left import left
-
     if as_json:
         print(
             json.dumps(
@@ -339,7 +333,7 @@ def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
         if error.traceback:
             print(error.traceback.rstrip(), file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)
-    for slices in left(record):
+    for slices in record.slices_left():
         print(f"pyreactant: {slices}", file=sys.stderr)
     raise typer.Exit(error.exit_code)
 

@@ -237,7 +237,7 @@ def _attended(job: "Job") -> int:
     """Show the output of process 0 until the end of a job; Ctrl-C ends the job."""
     from ..base.errors import RemoteError
     from ..runs.keeper import say
-    from ..runs.remote import show
+    from ..runs.submit import show
     from .jobs import end_if_left, fail
 
     try:

@@ -228,7 +228,7 @@ def find_julia(name: str) -> str:
 
 def is_remote(value: Any) -> bool:
     """Whether a function was made remote; without an import of that module."""
-    return (type(value).__module__, type(value).__name__) == (f"{__package__}.remote", "Remote")
+    return (type(value).__module__, type(value).__name__) == (f"{__package__}.submit", "Remote")
 
 
 def check_not_importing() -> None:

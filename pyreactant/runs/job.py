@@ -19,7 +19,6 @@ from ..base.errors import (
 )
 from . import targets, values
 from .keeper import Repeated
-from .left import left
 from .record import Record, Status
 from .store import find
 
@@ -205,7 +204,7 @@ class _Patient:
             return self._job.record.status()
         self._answered = time.monotonic()
         if not found.ended:
-            self._repeated.say("; ".join(map(str, left(self._job.record))))
+            self._repeated.say("; ".join(map(str, self._job.record.slices_left())))
         return found
 
 

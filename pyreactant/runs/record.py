@@ -24,11 +24,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import FileError, RequirementError
 from ..base.files import replacing, state_folder
-from .fields import is_made_of
+from .spec import is_made_of
+
+if TYPE_CHECKING:
+    from .queued.leftover import Leftover
 
 SCHEMA = 1
 
@@ -207,6 +210,21 @@ class Record:
         """
         folders = work or str(self.work), out or str(self.out)
         return ["-m", "pyreactant.runs.worker", *folders]
+
+    def slices_left(self) -> "list[Leftover]":
+        """The slices that may cost money although the keeper ended or cannot delete them.
+
+        This machine's journal says it; no service is asked.
+        """
+        if self.target not in ("tpu", ""):  # "" for a record that is damaged
+            return []
+        from .queued.journal import Journal
+        from .queued.leftover import leftovers
+
+        status = self.status() if self.target else None
+        unsure = status is not None and status.ended and status.state != "done"
+        since = self.created if unsure else None
+        return list(leftovers(Journal(), job=self.id, damaged_since=since))
 
     def is_kept(self) -> bool:
         """Whether a process of this machine holds the lock."""

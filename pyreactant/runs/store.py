@@ -13,7 +13,6 @@ from typing import Any
 
 from ..base.errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
-from .left import left
 from .record import DamagedError, Record, Status, changed, jobs_folder, load
 
 _BIRTH = 3600.0
@@ -120,7 +119,7 @@ def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:
         fields = ("what", "target", "origin", "created", "host")
         found |= {field: getattr(record, field) for field in fields}
         found |= {"settings": dict(record.settings), "run": str(record.run)}
-        found["left"] = [asdict(slices) for slices in left(record)]
+        found["left"] = [asdict(slices) for slices in record.slices_left()]
     return found
 
 
@@ -137,7 +136,7 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
         record
         for _, record, status in rows()
         if record is not None and status.ended and now - status.since >= older_than
-        if not left(record)
+        if not record.slices_left()
     ]
     if not dry_run:
         for record in found:
@@ -182,7 +181,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
                 f"end that process first, which this shows: fuser {folder / 'lock'}"
             ) from None
         what = f"damaged, all of {folder}"
-        slices = left(damaged)
+        slices = damaged.slices_left()
     else:
         what = record.what
         if not status.ended:
@@ -190,7 +189,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
                 f"the job {record.id} is {status.state}; only an ended job can be removed: "
                 f"pyreactant jobs cancel {record.id}"
             )
-        slices = left(record)
+        slices = record.slices_left()
     if slices:
         from .queued.request import CloudError
 

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from ...base.errors import InvalidArgumentError, argument
 from ..call import find_julia
-from ..fields import fits, words
 from ..record import Record, Status
-from ..spec import Processes
+from ..spec import Processes, fits, words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ from ...base.files import is_full
 from ...base.settings import JOB
 from ..call import of_login
 from ..keeper import cancelled_by_file, detach, ended, say
-from ..left import left
 from ..queued.job import Phase
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written
@@ -234,7 +233,7 @@ class TPU(Target):
         elif found.state == "lost":
             where = self.value_store(record)
             reasons.append(f"the value is in {where} if the program ended well")
-        reasons += map(str, left(record))
+        reasons += map(str, record.slices_left())
         return dataclasses.replace(found, reason="; ".join(filter(None, reasons)))
 
     def logs(self, record: Record, process: int) -> Path:
@@ -270,7 +269,7 @@ class TPU(Target):
         limit = _CANCEL if timeout is None else timeout
         deadline = time.monotonic() + limit
         try:
-            cancel_kept(record, limit, why=lambda: "; ".join(map(str, left(record))))
+            cancel_kept(record, limit, why=lambda: "; ".join(map(str, record.slices_left())))
             while not self.status(record).ended:  # its keeper is on another machine
                 if time.monotonic() > deadline:
                     raise DeadlineError(
@@ -281,7 +280,7 @@ class TPU(Target):
         except DeadlineError as error:
             raise CloudError(f"{error}; slices of it may still cost money") from None
         self._delete(record, max(deadline - time.monotonic(), 1.0))
-        if found := left(record):
+        if found := record.slices_left():
             raise CloudError("; ".join(map(str, found)))
         return self.status(record)
 
