@@ -17,7 +17,7 @@ from .command import App, examples
 
 if TYPE_CHECKING:
     from ..runs.job import Job
-    from ..runs.places.slurm.controller import JobId
+    from ..runs.places.slurm_jobs import JobId
     from ..runs.record import Record, Status
 
 app = App(
@@ -118,10 +118,11 @@ def logs(
     from ..runs.job import Job
 
     if not metrics and (number := _in_slurm(job)) is not None:
-        from ..runs.places.slurm.batch import logs_command
+        from ..runs.places.slurm_jobs import log
 
-        command = logs_command(number, run, process, follow)
-        os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - without a shell
+        path = str(log(number, run, process))
+        options = ["--lines=+1", *(["--follow=name"] if follow else [])]
+        os.execvp("tail", ["tail", *options, path])  # noqa: S606, S607 - without a shell
     if run is not None:
         raise InvalidArgumentError(f"--run is for a number of Slurm, and {job} is a job's id")
     found = Job.find(job)
@@ -204,7 +205,7 @@ def cancel(
     from .console import working
 
     if (number := _in_slurm(job)) is not None:
-        from ..runs.places.slurm.controller import cancel as cancel_number
+        from ..runs.places.slurm_jobs import cancel as cancel_number
 
         said = cancel_number(number)
         print(json.dumps({"job": str(number), "text": said}) if as_json else said)
@@ -262,7 +263,7 @@ def _in_slurm(name: str) -> "JobId | None":
         InvalidArgumentError: It is a number with more than one task; the message has the reason.
     """
     from ..runs import store
-    from ..runs.places.slurm.controller import job_fields, job_id
+    from ..runs.places.slurm_jobs import job_fields, job_id
 
     if not re.match(r"[0-9]+([_+.].*)?$", name):
         return None
@@ -285,9 +286,9 @@ def _in_slurm(name: str) -> "JobId | None":
 
 def _print_in_slurm(number: "JobId", as_json: bool) -> None:
     """Print the state of a job in Slurm, and how its runs ended."""
-    from ..runs.places.slurm import batch
+    from ..runs.places.slurm_jobs import status as status_of
 
-    job = batch.status(number)
+    job = status_of(number)
     if as_json:
         print(json.dumps(job, indent=2))
         return
