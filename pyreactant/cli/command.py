@@ -6,9 +6,11 @@ examples, and say after Ctrl-C what is kept.
 """
 
 import contextlib
+import inspect
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -19,79 +21,39 @@ from ..arrays.text import MESH_HELP
 from ..base.errors import ExitCode, InvalidArgumentError, named
 from ..base.outputs import STDOUT, is_stdout, reserved_stdout
 
-NOT_WITH: Mapping[str, Mapping[str, str]] = {
-    "topology": {"--all": "--slices"},
-    "crosscheck": {
-        "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
-        "--dtype --seed --platform --repeat --quick --thorough --gradients --no-gradients "
-        "--modules --timeout "
-        "--out --html --request --overwrite",
-        "--request": "--backends --processes --devices-per-process --platform --gradients "
-        "--no-gradients --modules --timeout --out --html --json",
-        "--no-gradients": "--modules",
-        "--all": "PROGRAM",
-        "--quick": "--thorough",
-    },
-    "jobs logs": {"--metrics": "--process"},
-    "jobs clean": {"ID": "--older-than"},
-    "matmul": {"--x": "--seed"},
-    "plan": {"--platform": "--slices --workers --no-cache"},
-    "run": {"--dry-run": "--json"},
-}
-"""For each command, options and the others that would be ignored beside them."""
 
-ONLY_WITH: Mapping[str, Mapping[str, str]] = {
-    "compare": {"--overwrite": "--html --report"},
-    "crosscheck": {
-        "--dry-run": "--on",
-        "--modules": "--gradients",
-        "--overwrite": "--html --request",
-    },
-    "matmul": {"--overwrite": "--out --report", "--device-ids": "--mesh"},
-    "plan": {"--overwrite": "--html"},
-    "preflight": {
-        "--column-major": "--stablehlo",
-        "--row-major": "--stablehlo",
-        "--overwrite": "--hlo --html",
-    },
-    "run": {"--overwrite": "--html", "--json": "--detach"},
-    "jobs logs": {"--run": "--process"},
-    "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
-}
-"""For each command, options and those without one of which they would be ignored."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Which options go with an option or argument; in its annotation.
 
-
-def check_together(command: str, given: Set[str]) -> None:
-    """Check the options and arguments of a command line, by name.
-
-    Raises:
-        InvalidArgumentError: One of them would be ignored; the message has both names.
+    Attributes:
+        excludes: Names of those that it would make void, separated by spaces.
+        enables: Names of those that would be void without this one, or another that enables them.
     """
-    for one, others in NOT_WITH.get(command, {}).items():
-        for other in others.split():
-            if {one, other} <= given:
-                raise InvalidArgumentError(f"give {one} or {other}, not both")
-    for one, needed in ONLY_WITH.get(command, {}).items():
-        if one in given and not given & set(needed.split()):
-            wanted = " or ".join(needed.split())
-            raise InvalidArgumentError(f"{one} needs {wanted}; give both, or leave {one} out")
+
+    excludes: str = ""
+    enables: str = ""
 
 
 DType = Annotated[
     str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
 ]
 MeshText = Annotated[
-    str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+    str | None,
+    typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices"),
+    Beside(enables="--device-ids"),
 ]
 
 
 Html = Annotated[
     Path | None,
     typer.Option(help="Write the report as a page to this file; - is standard output."),
+    Beside(enables="--overwrite"),
 ]
 ReportFile = Annotated[
     Path | None,
     typer.Option("--report", help="Write the report as JSON to this file; - is standard output."),
+    Beside(enables="--overwrite"),
 ]
 Overwrite = Annotated[
     bool,
@@ -305,11 +267,8 @@ class Command(typer.core.TyperCommand):
         for parameter in self.params:
             source = ctx.get_parameter_source(parameter.name)
             if source is not None and source.name == "COMMANDLINE":
-                argument = parameter.param_type_name == "argument"
                 value = ctx.params[parameter.name]
-                names = parameter.secondary_opts if value is False else parameter.opts
-                name = _ARGUMENTS.get(parameter.name, "") if argument else names[0]
-                found[name] = value
+                found[_name(parameter, value is False)] = value
         return found
 
     def check(self, ctx: Any) -> None:
@@ -327,9 +286,18 @@ class Command(typer.core.TyperCommand):
                 raise InvalidArgumentError(
                     f"give {option} {value} or --json, not both: each prints to standard output"
                 )
-        # The root may be called "python -m pyreactant".
-        name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
-        check_together(name, given.keys())
+        check_together(self.beside(), given.keys())
+
+    def beside(self) -> dict[str, Beside]:
+        """What each option or argument excludes and enables, by its name."""
+        annotations = inspect.signature(self.callback).parameters  # type: ignore[arg-type]
+        named = {one.name: _name(one) for one in self.params}
+        return {
+            named[name]: rule
+            for name, parameter in annotations.items()
+            for rule in getattr(parameter.annotation, "__metadata__", ())
+            if isinstance(rule, Beside)
+        }
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""
@@ -345,6 +313,33 @@ class Command(typer.core.TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records, 30 if formatter.width >= NARROW else 12)
+
+
+def check_together(beside: Mapping[str, Beside], given: Set[str]) -> None:
+    """Check the options and arguments of a command line, by name.
+
+    Raises:
+        InvalidArgumentError: One of them would be ignored; the message has both names.
+    """
+    enabling: dict[str, list[str]] = {}
+    for name, rule in beside.items():
+        for other in rule.excludes.split():
+            if {name, other} <= given:
+                raise InvalidArgumentError(f"give {name} or {other}, not both")
+        for other in rule.enables.split():
+            enabling.setdefault(other, []).append(name)
+    for name, needed in enabling.items():
+        if name in given and not given & {*needed}:
+            wanted = " or ".join(needed)
+            raise InvalidArgumentError(f"{name} needs {wanted}; give both, or leave {name} out")
+
+
+def _name(parameter: Any, negative: bool = False) -> str:
+    """The name of an option or argument in messages."""
+    if parameter.param_type_name == "argument":
+        return _ARGUMENTS.get(parameter.name, "")
+    names: list[str] = parameter.secondary_opts if negative else parameter.opts
+    return names[0]
 
 
 def check_number(name: str, value: Any) -> None:

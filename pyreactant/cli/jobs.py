@@ -13,7 +13,7 @@ import typer
 
 from ..arrays.text import hanging, width_of
 from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
-from .command import App, examples
+from .command import App, Beside, examples
 
 if TYPE_CHECKING:
     from ..runs.job import Job
@@ -103,6 +103,7 @@ def logs(
     process: Annotated[
         int | None,
         typer.Option(help="Index of the process.", show_default="0; of a number, its output"),
+        Beside(enables="--run"),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="With a number: run of the process, such as jax.")
@@ -111,7 +112,9 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
     ] = False,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Print the numbers that the program has logged.")
+        bool,
+        typer.Option("--metrics", help="Print the numbers that the program has logged."),
+        Beside(excludes="--process"),
     ] = False,
 ) -> None:
     """Print the output of one process, or its metrics."""
@@ -222,7 +225,9 @@ def cancel(
 @app.command(epilog=examples("pyreactant jobs clean --older-than 30", "pyreactant jobs clean 3f9a"))
 def clean(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of ended jobs.")
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Ids of ended jobs."),
+        Beside(excludes="--older-than"),
     ] = None,
     older_than: Annotated[float, typer.Option(help="Without ids: days since the end.")] = 7.0,
     dry_run: Annotated[

@@ -13,6 +13,7 @@ from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs
 from .command import (
+    Beside,
     Html,
     Overwrite,
     examples,
@@ -41,7 +42,9 @@ def topology(
     ] = None,
     slices: Annotated[int, typer.Option("--slices", help="Number of slices.")] = 1,
     every: Annotated[
-        bool, typer.Option("--all", help="Print a table of all slices up to 256 chips.")
+        bool,
+        typer.Option("--all", help="Print a table of all slices up to 256 chips."),
+        Beside(excludes="--slices"),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
@@ -199,7 +202,9 @@ def plan(
     ] = None,
     slices: Annotated[int, typer.Option("--slices", help="Number of slices.")] = 1,
     platform: Annotated[
-        str | None, typer.Option(help="Measure on devices of this machine, cpu or gpu, instead.")
+        str | None,
+        typer.Option(help="Measure on devices of this machine, cpu or gpu, instead."),
+        Beside(excludes="--slices --workers --no-cache"),
     ] = None,
     devices: Annotated[int | None, typer.Option(help="Number of devices of --platform.")] = None,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,

@@ -12,7 +12,7 @@ from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse
 from ..base.document.page import check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
-from .command import DType, Html, MeshText, Overwrite, examples, interruptible
+from .command import Beside, DType, Html, MeshText, Overwrite, examples, interruptible
 
 if TYPE_CHECKING:
     from ..arrays.program import Program
@@ -81,6 +81,7 @@ def preflight(
     stablehlo: Annotated[
         Path | None,
         typer.Option(help="StableHLO module to compile, for instance from Reactant's @code_hlo."),
+        Beside(enables="--column-major --row-major"),
     ] = None,
     column_major: Annotated[
         bool | None,
@@ -97,7 +98,11 @@ def preflight(
             help="Compare PROGRAM as JAX and Reactant lower it, or PROGRAM and --stablehlo.",
         ),
     ] = False,
-    hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
+    hlo: Annotated[
+        Path | None,
+        typer.Option(help="Write the optimised HLO to this file."),
+        Beside(enables="--overwrite"),
+    ] = None,
     html: Html = None,
     overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

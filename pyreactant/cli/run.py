@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
-from .command import examples
+from .command import Beside, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
@@ -104,9 +104,12 @@ def run(
     detach: Annotated[
         bool,
         typer.Option("--detach", help="Run a copy of the code as a job, and return at once."),
+        Beside(enables="--json"),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print what would be started; start nothing."),
+        Beside(excludes="--json"),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the job as JSON, with --detach.")

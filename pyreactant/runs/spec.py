@@ -31,6 +31,8 @@ class Option:
         letter: A short form, such as "-n"; "" for none.
         variable: Environment variable that a command line takes the value from; "" for none.
         shown: The default that a help shows; "" for the field's own.
+        excludes: Options that it would make void, separated by spaces.
+        enables: Options that would be void without it.
     """
 
     help: str
@@ -39,6 +41,8 @@ class Option:
     letter: str = ""
     variable: str = ""
     shown: str = ""
+    excludes: str = ""
+    enables: str = ""
 
 
 def option(default: Any, help: str, panel: str, **more: str) -> Any:
