@@ -298,7 +298,7 @@ def _on_slurm(place: dict[str, Any], checked: Mapping[str, object], *, dry_run: 
     if dry_run:
         print(command)
         return
-    job = submitted_to_slurm("cross-check", lambda: places.on_slurm(command))
+    job = submitted_to_slurm("cross-check", place, lambda: places.on_slurm(command))
     print(f"submitted job {job}; follow it with: pyreactant jobs logs {job} --follow")
 
 
@@ -332,8 +332,9 @@ def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run
         what="matmul",
         target="tpu",
         settings=target.settings(),
-        run=folder,
-        more={"name": request.name},
+        out=folder,
+        kind="module",
+        program=["-m", "pyreactant.crosscheck"],
     )
     raise typer.Exit(code)
 

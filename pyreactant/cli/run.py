@@ -139,6 +139,7 @@ def run(
 
 def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -> int:
     """Supervise the run in this process."""
+    from ..runs.call import is_function
     from ..runs.spec import command_line
     from ..runs.supervisor import RunOptions, supervise
     from ..runs.supervisor.unstarted import others_told
@@ -158,17 +159,25 @@ def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -
 def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
     """Supervise the run, with a record for `pyreactant jobs` if it is a job of its own."""
     from ..runs import keeper
+    from ..runs.call import kind_of
+    from ..runs.spec import Supervision, options_of
 
     if not keeper.is_alone(options.processes):
         return supervise(options)
     folder = options.folder or keeper.new_folder()
+    words = _typed(options)
+    fields = [field for _, field in options_of(Supervision).values()]
+    given = {field.name: getattr(options, field.name) for field in fields}
+    changed = {f.name: given[f.name] for f in fields if given[f.name] != f.default}
     return keeper.recorded(
         lambda: supervise(dataclasses.replace(options, folder=folder)),
         origin="run",
-        what=shlex.join(_typed(options))[:80],
+        what=shlex.join(words)[:80],
         target="local",
-        settings={"processes": options.processes or 1},
-        run=folder,
+        settings={**changed, "processes": options.processes or 1},
+        out=folder,
+        program=list(words),
+        kind=kind_of(words),
     )
 
 
@@ -188,11 +197,6 @@ def _typed(options: "RunOptions") -> Sequence[str]:
     return ["crosscheck", "--backends", options.backend or "auto", *names]
 
 
-def is_function(words: Sequence[str]) -> bool:
-    """Whether a program is a function, FILE.py:NAME."""
-    return ".py:" in words[0] and not Path(words[0]).exists()
-
-
 def _function(words: Sequence[str]) -> str:
     if len(words) > 1:
         raise InvalidArgumentError(
@@ -205,6 +209,7 @@ def _function(words: Sequence[str]) -> str:
 def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any], *, detach: bool) -> "RunSpec":
     """The run that the command line asks for."""
     from ..runs import targets
+    from ..runs.call import is_function
     from ..runs.spec import RunSpec, options_of
 
     of_spec = {field.name for _, field in options_of(RunSpec).values()}

@@ -33,7 +33,8 @@ from .spec import is_made_of
 if TYPE_CHECKING:
     from .queued.leftover import Leftover
 
-SCHEMA = 1
+SCHEMA = 2
+_VERSION_0_1 = 1
 
 ENDED = ("done", "failed", "cancelled", "preempted", "lost")
 """The states in which nothing of a job runs any more; they are final."""
@@ -90,7 +91,9 @@ class Record:
         created: Seconds since the epoch.
         host: The submitting machine.
         pid: The submitting process.
-        more: What else the origin notes, such as the folder of a run in the foreground.
+        spec: The rest of its `RunSpec`: the "program" as words, its "kind" (function, script,
+            module, julia, command), "copies", "requirements", "env" by names, and "out". The
+            arguments of a function lie in `work`.
     """
 
     folder: Path
@@ -102,7 +105,7 @@ class Record:
     created: float = 0.0
     host: str = ""
     pid: int = 0
-    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -114,7 +117,7 @@ class Record:
         """The supervisor's folder, with process-N.log and report.json."""
         if self.target == "slurm" and self.origin != "submit" and (run := self.handle().get("run")):
             return Path(run)
-        return Path(self.more.get("run", self.folder / "run"))
+        return Path(self.spec.get("out") or self.folder / "run")
 
     @property
     def out(self) -> Path:
@@ -262,9 +265,9 @@ def create(
     settings: Mapping[str, Any],
     *,
     origin: str = "submit",
-    more: Mapping[str, Any] | None = None,
+    **spec: Any,
 ) -> Record:
-    """Make the folder of a new job, hold its lock and write job.json.
+    """Make the folder of a new job, hold its lock and write job.json; arguments as of `Record`.
 
     Raises:
         RequirementError: The state folder cannot be written, or its disk is full.
@@ -289,7 +292,7 @@ def create(
             created=time.time(),
             host=os.uname().nodename,
             pid=os.getpid(),
-            more=dict(more or {}),
+            spec=spec,
         )
         data = {**dataclasses.asdict(record), "folder": str(folder), "schema": SCHEMA}
         _write(folder / "job.json", data)
@@ -314,10 +317,10 @@ def release(record: Record) -> None:
         os.close(lock)
 
 
-def draft(what: str, target: str, settings: Mapping[str, Any], **more: Any) -> Record:
+def draft(what: str, target: str, settings: Mapping[str, Any], **spec: Any) -> Record:
     """A record that is not on the disk, for `Target.plan`."""
     folder = jobs_folder() / "ID"
-    return Record(folder, folder.name, what, target, settings, more=more)
+    return Record(folder, folder.name, what, target, settings, spec=spec)
 
 
 def load(folder: Path) -> Record:
@@ -328,7 +331,10 @@ def load(folder: Path) -> Record:
     """
     try:
         data = json.loads(_content(f"{folder}/job.json"))
-        if data.pop("schema") != SCHEMA:
+        schema = data.pop("schema")
+        if schema == _VERSION_0_1:
+            data = _from_version_0_1(data)
+        elif schema != SCHEMA:
             raise FileError(
                 f"{folder} was written by another version of pyreactant; use that version for it"
             )
@@ -350,6 +356,13 @@ def load(folder: Path) -> Record:
             "it back, since its keeper writes there"
         )
     return record
+
+
+def _from_version_0_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The content of job.json as this version has it."""
+    more = data.pop("more")
+    settings = data["settings"] | ({"name": more["name"]} if "name" in more else {})
+    return {**data, "settings": settings, "spec": {"out": more.get("run")}}
 
 
 def private_folder(folder: Path) -> None:

@@ -185,6 +185,9 @@ class RunSpec:
         None, "Folder for logs and report, new or empty.", "Output", shown="in pyreactant-runs"
     )
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "copies", tuple(self.copies))  # a generator gives them once
+
 
 _WORDS = {
     bool: "True or False",

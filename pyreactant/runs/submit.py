@@ -259,13 +259,10 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     variables = chosen(spec.env)
     needed = _requirements(spec.requirements)
     code = find_code(call, spec.copies)
-    if call.julia:
+    if call.kind == "julia":
         target.check_julia(call.program[0])
     target.check()
-    more = {"code": str(code), "env": sorted(variables)}
-    if spec.out is not None:
-        more["run"] = str(Path(spec.out).absolute())
-    record = create(call.text, target.kind, target.settings(), more=more)
+    record = create(call.text, target.kind, target.settings(), **_noted(spec, call, variables))
     try:
         _prepare(record, call, code, target)
         with written(record.work):
@@ -293,6 +290,18 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     return Job(record)
 
 
+def _noted(spec: RunSpec, call: Call, variables: Iterable[str]) -> dict[str, Any]:
+    """What `Record.spec` holds."""
+    return {
+        "program": list(call.program),
+        "kind": call.kind,
+        "copies": [str(path) for path in spec.copies],
+        "requirements": None if spec.requirements is None else str(spec.requirements),
+        "env": sorted(variables),
+        "out": None if spec.out is None else str(Path(spec.out).absolute()),
+    }
+
+
 def _check_arguments(
     function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
@@ -315,11 +324,10 @@ def plan(spec: RunSpec) -> str:
     target = _target(spec)
     target.check_settings()
     call = resolve(spec.what)
-    chosen(spec.env)
+    noted = _noted(spec, call, chosen(spec.env))
     _requirements(spec.requirements)
     code = find_code(call, spec.copies)
-    more = {} if spec.out is None else {"run": str(Path(spec.out).absolute())}
-    record = draft(call.text, target.kind, target.settings(), code=str(code), **more)
+    record = draft(call.text, target.kind, target.settings(), **noted)
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
 
 

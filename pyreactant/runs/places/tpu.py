@@ -412,8 +412,8 @@ def _attempts(out: Path) -> Iterator[Path]:
 def _job(target: TPU, record: Record) -> "Job":
     return job_of(
         target,
-        record.more.get("name") or f"job-{record.id.lower()}",
-        out=record.run if "run" in record.more else record.folder / "tpu",
+        f"job-{record.id.lower()}",
+        out=record.run if record.spec.get("out") else record.folder / "tpu",
         program=record.command("work", "../results/out"),
         copies=(Path("work"),),
     )
