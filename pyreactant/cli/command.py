@@ -153,15 +153,23 @@ NARROW = 50
 """Columns from which on a help is as wide as the terminal without help from here."""
 
 
-def fit(ctx: Any) -> None:
-    """Make the help of a command fit a narrow terminal."""
-    columns = shutil.get_terminal_size().columns - 2
-    if ctx.terminal_width is None and columns < NARROW:
-        ctx.terminal_width = max(columns, NARROW // 2)
+class _FittingHelp:
+    """A command whose help fits a narrow terminal."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        columns = shutil.get_terminal_size().columns - 2
+        if ctx.terminal_width is None and columns < NARROW:
+            ctx.terminal_width = max(columns, NARROW // 2)
+        return str(super().get_help(ctx))  # type: ignore[misc] # of typer's classes
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help: whole, since a narrow help breaks lines."""
+        return str(super().get_short_help_str(max(limit, 2 * NARROW)))  # type: ignore[misc]
 
 
-class Group(typer.core.TyperGroup):
-    """A group of commands, whose help fits narrow terminals, and which knows the old commands."""
+class Group(_FittingHelp, typer.core.TyperGroup):
+    """A group of commands, which knows the old commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the words name.
@@ -178,17 +186,8 @@ class Group(typer.core.TyperGroup):
                 )
         return super().resolve_command(ctx, args)
 
-    def get_help(self, ctx: Any) -> str:
-        """The help."""
-        fit(ctx)
-        return super().get_help(ctx)
 
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence of the help: whole, since a narrow help breaks lines."""
-        return super().get_short_help_str(max(limit, 2 * NARROW))
-
-
-class Command(typer.core.TyperCommand):
+class Command(_FittingHelp, typer.core.TyperCommand):
     """A command whose long help has panels, and that knows what its options were called."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -231,15 +230,6 @@ class Command(typer.core.TyperCommand):
             texts = value if isinstance(value, list) else [value]
             if option.param_type_name == "option" and "" in texts and option.opts[0] != _SCALAR:
                 raise typer.BadParameter(_EMPTY, ctx, param_hint=f"'{option.opts[0]}'")
-
-    def get_help(self, ctx: Any) -> str:
-        """The help."""
-        fit(ctx)
-        return super().get_help(ctx)
-
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence of the help: whole, since a narrow help breaks lines."""
-        return super().get_short_help_str(max(limit, 2 * NARROW))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, if its options are fine."""

@@ -176,18 +176,25 @@ def attach(job: Id) -> None:
     Ctrl-C leaves the job running.
     """
     from ..runs.job import Job
-    from ..runs.submit import show
 
     found = Job.find(job)
     try:
-        show(found)
-        found.check()
-    except RemoteError as error:
-        fail(error, False, found.record)
+        follow_to_end(found)
     except KeyboardInterrupt:
         print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    end_if_left(found.record, say=True)
+
+
+def follow_to_end(job: "Job") -> None:
+    """Show the output of process 0 until the end of a job, and end with its exit code."""
+    from ..runs.submit import show
+
+    try:
+        show(job)
+        job.check()
+    except RemoteError as error:
+        fail(error, False, job.record)
+    end_if_left(job.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a", "pyreactant jobs cancel 4711_2"))

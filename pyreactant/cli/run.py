@@ -14,7 +14,6 @@ from .command import Beside, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
-    from ..runs.job import Job
     from ..runs.spec import RunSpec
     from ..runs.supervisor import RunOptions
 
@@ -232,30 +231,17 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         print(submit.plan(spec))
         return 0
     job = submit.start(spec, stay=not detach)
-    if not detach:
-        return job.status().exit_code or 0 if job.target.stays else _attended(job)
-    if as_json:
-        print(json.dumps({"id": job.id, "folder": str(job.folder)}))
-    else:
-        print(f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}")
-    return 0
+    if detach:
+        print(
+            json.dumps({"id": job.id, "folder": str(job.folder)})
+            if as_json
+            else f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}"
+        )
+        return 0
+    if job.target.stays:
+        return job.status().exit_code or 0
+    from .jobs import follow_to_end
 
-
-def _attended(job: "Job") -> int:
-    """Show the output of process 0 until the end of a job; Ctrl-C ends the job."""
-    from ..base.errors import RemoteError
-    from ..runs.keeper import say
-    from ..runs.submit import show
-    from .jobs import end_if_left, fail
-
-    try:
-        show(job)
-        job.check()
-    except RemoteError as error:
-        fail(error, False, job.record)
-    except KeyboardInterrupt:
-        say(f"cancelling the job {job.id} ...")
-        job.cancel()
-        return ExitCode.INTERRUPTED
-    end_if_left(job.record, say=True)
+    with submit.cancelled_by_interrupt(job):
+        follow_to_end(job)
     return 0

@@ -3,6 +3,7 @@
 A job runs a copy of the user's code, made when it is submitted.
 """
 
+import contextlib
 import functools
 import inspect
 import json
@@ -10,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -426,13 +427,9 @@ class Remote:
         """
         check_not_importing()
         job = self.submit(*args, **kwargs)
-        try:
+        with cancelled_by_interrupt(job):
             show(job)
             return job.result()
-        except KeyboardInterrupt:
-            say(f"cancelling the job {job.id} ...")
-            job.cancel()
-            raise
 
     def submit(self, *args: Any, **kwargs: Any) -> Job:
         """Start a job and return at once; as `pyreactant.submit`."""
@@ -484,10 +481,21 @@ def remote(
     return Remote(function, on, **options)
 
 
-def show(job: Job, process: int = 0) -> None:
-    """Print the output of one process as it comes, until the job has ended."""
+@contextlib.contextmanager
+def cancelled_by_interrupt(job: Job) -> Iterator[None]:
+    """Cancel the job, and wait until it is gone, at Ctrl-C in the block."""
     try:
-        for text in job.logs(process, follow=True):
+        yield
+    except KeyboardInterrupt:
+        say(f"cancelling the job {job.id} ...")
+        job.cancel()
+        raise
+
+
+def show(job: Job) -> None:
+    """Print the output of process 0 as it comes, until the job has ended."""
+    try:
+        for text in job.logs(follow=True):
             sys.stdout.write(text)
             sys.stdout.flush()
     except FileError:

@@ -8,7 +8,6 @@ mapped into memory, so that they are read once they are used.
 
 import json
 import math
-import mmap
 import os
 import shutil
 import subprocess
@@ -308,22 +307,12 @@ def _write_array(path: Path, array: Any) -> None:
 def _read_array(path: Path) -> Any:
     """An array of its own: changing it does not change the file."""
     import numpy
-    from numpy.lib import format as npy
 
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size < _MAPPED or not _is_local(file.fileno()):
-            return numpy.load(file, allow_pickle=False)
-        if npy.read_magic(file) != (1, 0):
-            raise ValueError(f"{path.name} has another version than the worker writes")
-        shape, by_columns, dtype = npy.read_array_header_1_0(file)
-        at, count = file.tell(), math.prod(shape)
-        if dtype.hasobject or at + count * dtype.itemsize != size:
-            raise ValueError(f"{path.name} is cut short, or needs pickle")
-        # Private pages: the kernel copies one when the user writes to it.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    found = numpy.frombuffer(mapped, dtype, count, at)
-    return found.reshape(shape, order="F" if by_columns else "C")
+        mapped = size >= _MAPPED and _is_local(file.fileno())
+    # "c" maps private pages: the kernel copies one when the user writes to it.
+    return numpy.asarray(numpy.load(path, mmap_mode="c" if mapped else None, allow_pickle=False))
 
 
 def _is_local(descriptor: int) -> bool:

@@ -103,9 +103,19 @@ def test_a_job_that_a_keeper_of_version_0_1_runs_is_cancelled(made: Cloud) -> No
     folder = made.folder / "state" / "pyreactant" / "jobs" / "20261126-100000-0006"
     folder.mkdir(parents=True)
     settings = {"accelerator_type": "v6e-8", "project": "my-project", "zone": "asia-northeast1-b"}
-    job = {"what": "program.py:waits", "target": "tpu", "settings": settings | {"retries": 1}}
-    job |= {"folder": str(folder), "id": folder.name, "origin": "submit", "created": time.time()}
-    job |= {"host": os.uname().nodename, "pid": 1, "more": {"code": "1 file"}, "schema": 1}
+    job = {
+        "what": "program.py:waits",
+        "target": "tpu",
+        "settings": {**settings, "retries": 1},
+        "folder": str(folder),
+        "id": folder.name,
+        "origin": "submit",
+        "created": time.time(),
+        "host": os.uname().nodename,
+        "pid": 1,
+        "more": {"code": "1 file"},
+        "schema": 1,
+    }
     (folder / "job.json").write_text(json.dumps(job))
     (folder / "state.json").write_text(json.dumps({"state": "running", "since": time.time()}))
     argv = [sys.executable, "-c", OLDER_KEEPER, str(folder)]

@@ -39,10 +39,6 @@ class Local(Target, Supervision):
         super().check_settings()
         _options(self, ["-m", "pyreactant.runs.worker"], None)
 
-    def check(self) -> None:
-        """As `Target.check`."""
-        self.check_settings()
-
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
         options = command_line(self, leave_out=["processes", "grace"])
@@ -56,13 +52,6 @@ class Local(Target, Supervision):
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
         return kept_status(record)
-
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`."""
-        return record.log(process)
-
-    def fetch(self, record: Record) -> None:
-        """As `Target.fetch`: everything is here."""
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""

@@ -181,13 +181,6 @@ class Slurm(Target):
             return found if found.state == "running" else Status("starting")
         return _after(record, state)
 
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`: the nodes write to the record's folder."""
-        return record.log(process)
-
-    def fetch(self, record: Record) -> None:
-        """As `Target.fetch`: everything is in the record's folder."""
-
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
         if (found := self.status(record)).ended:

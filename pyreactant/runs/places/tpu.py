@@ -236,10 +236,6 @@ class TPU(Target):
         reasons += map(str, record.slices_left())
         return dataclasses.replace(found, reason="; ".join(filter(None, reasons)))
 
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`: those of process 0 come while it runs, the others at its end."""
-        return record.log(process)
-
     def fetch(self, record: Record) -> None:
         """As `Target.fetch`: the keeper fetches before it deletes; else the value is in `store`."""
         lost = record.status().state == "lost"
