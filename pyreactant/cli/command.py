@@ -193,7 +193,7 @@ class Command(_FittingHelp, typer.core.TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         own = settings.get("params") or []
-        options = [one for one in own if isinstance(one, typer.core.TyperOption)]
+        options = [parameter for parameter in own if isinstance(parameter, typer.core.TyperOption)]
         for option in options:
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
@@ -205,7 +205,7 @@ class Command(_FittingHelp, typer.core.TyperCommand):
 
         def parse_args(args: list[str]) -> Any:
             try:
-                found = parse(args)
+                parsed = parse(args)
             except Exception as error:
                 name = getattr(error, "option_name", "")
                 if name not in NEW_OPTIONS:
@@ -213,8 +213,8 @@ class Command(_FittingHelp, typer.core.TyperCommand):
                 raise InvalidArgumentError(
                     f"{name} is an option of version 0.1; it is now {NEW_OPTIONS[name]}"
                 ) from None
-            self.check_empty(ctx, found[0])
-            return found
+            self.check_empty(ctx, parsed[0])
+            return parsed
 
         parser.parse_args = parse_args
         return parser
@@ -242,24 +242,26 @@ class Command(_FittingHelp, typer.core.TyperCommand):
 
     def options(self, ctx: Any) -> dict[str, str]:
         """The option of each argument in Python that this command has under some name."""
-        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
-        found = {name[2:].replace("-", "_"): name for one in options for name in one.opts[:1]}
-        found |= {
+        options = [
+            parameter for parameter in self.params if isinstance(parameter, typer.core.TyperOption)
+        ]
+        names = {name[2:].replace("-", "_"): name for option in options for name in option.opts[:1]}
+        names |= {
             keyword: name
             for keyword, name in KEYWORDS.items()
-            if name in (self.given(ctx) if keyword.isupper() else found.values())
+            if name in (self.given(ctx) if keyword.isupper() else names.values())
         }
-        return found
+        return names
 
     def given(self, ctx: Any) -> dict[str, Any]:
         """The options and arguments on the command line, with their values."""
-        found = {}
+        given = {}
         for parameter in self.params:
             source = ctx.get_parameter_source(parameter.name)
             if source is not None and source.name == "COMMANDLINE":
                 value = ctx.params[parameter.name]
-                found[_name(parameter, value is False)] = value
-        return found
+                given[_name(parameter, value is False)] = value
+        return given
 
     def check(self, ctx: Any) -> None:
         """Check that options go together, and that numbers are finite.
@@ -281,7 +283,7 @@ class Command(_FittingHelp, typer.core.TyperCommand):
     def beside(self) -> dict[str, Beside]:
         """What each option or argument excludes and enables, by its name."""
         annotations = inspect.signature(self.callback).parameters  # type: ignore[arg-type]
-        named = {one.name: _name(one) for one in self.params}
+        named = {parameter.name: _name(parameter) for parameter in self.params}
         return {
             named[name]: rule
             for name, parameter in annotations.items()
@@ -355,13 +357,13 @@ def check_word(name: str, value: Any) -> None:
     Raises:
         InvalidArgumentError: It is "--", or a path that begins with "-" but is not "-".
     """
-    for one in value if isinstance(value, list | tuple) else [value]:
-        text = str(one)
-        path = isinstance(one, Path) and text.startswith("-") and one != STDOUT
+    for word in value if isinstance(value, list | tuple) else [value]:
+        text = str(word)
+        path = isinstance(word, Path) and text.startswith("-") and word != STDOUT
         if path or text == "--":
             raise InvalidArgumentError(
                 f"{name} has no value: {text!r} follows, which looks like an option; give a value"
-                + (f", or write ./{text} for a file of that name" if isinstance(one, Path) else "")
+                + (f", or write ./{text} for a file of that name" if isinstance(word, Path) else "")
             )
 
 

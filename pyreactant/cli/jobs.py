@@ -50,20 +50,20 @@ def list_jobs(as_json: AsJson = False) -> None:
     """
     from ..runs import store
 
-    found = list(store.rows())
-    records = [record for _, record, _ in found if record is not None]
+    rows = list(store.rows())
+    records = [record for _, record, _ in rows if record is not None]
     if as_json:
-        print(json.dumps([store.as_json(*row) for row in found]))
-    elif found:
-        _print_rows(found)
+        print(json.dumps([store.as_json(*row) for row in rows]))
+    elif rows:
+        _print_rows(rows)
     else:
         print("there are no jobs")
     end_if_left(*records)
 
 
-def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
-    width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
-    for name, record, status in found:
+def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]") -> None:
+    width, columns = max(len(row[0]) for row in rows), width_of(sys.stdout)
+    for name, record, status in rows:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
         shown = status.reason and (not status.ended or record is None or record.slices_left())
@@ -72,7 +72,7 @@ def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json", "pyreactant jobs status 4711"))
-def status(job: IdOrNumber, as_json: AsJson = False) -> None:
+def status(job_id: IdOrNumber, as_json: AsJson = False) -> None:
     """Print how a job stands.
 
     Ends with 8 if slices of it may cost money although it has ended, or although their deletion is
@@ -80,15 +80,15 @@ def status(job: IdOrNumber, as_json: AsJson = False) -> None:
     """
     from ..runs import store
 
-    if (number := _in_slurm(job)) is not None:
+    if (number := _in_slurm(job_id)) is not None:
         _print_in_slurm(number, as_json)
         return
-    record = store.find(job)
-    found = store.status_of(record)
+    record = store.find(job_id)
+    current = store.status_of(record)
     if as_json:
-        print(json.dumps(store.as_json(record.id, record, found), indent=2))
+        print(json.dumps(store.as_json(record.id, record, current), indent=2))
     else:
-        _print_status(record, found)
+        _print_status(record, current)
     end_if_left(record)
 
 
@@ -99,7 +99,7 @@ def status(job: IdOrNumber, as_json: AsJson = False) -> None:
     )
 )
 def logs(
-    job: IdOrNumber,
+    job_id: IdOrNumber,
     process: Annotated[
         int | None,
         typer.Option(help="Index of the process.", show_default="0; of a number, its output"),
@@ -120,20 +120,20 @@ def logs(
     """Print the output of one process, or its metrics."""
     from ..runs.job import Job
 
-    if not metrics and (number := _in_slurm(job)) is not None:
+    if not metrics and (number := _in_slurm(job_id)) is not None:
         from ..runs.places.slurm_jobs import log
 
         path = str(log(number, run, process))
         options = ["--lines=+1", *(["--follow=name"] if follow else [])]
         os.execvp("tail", ["tail", *options, path])  # noqa: S606, S607 - without a shell
     if run is not None:
-        raise InvalidArgumentError(f"--run is for a number of Slurm, and {job} is a job's id")
-    found = Job.find(job)
+        raise InvalidArgumentError(f"--run is for a number of Slurm, and {job_id} is a job's id")
+    job = Job.find(job_id)
     if metrics:
-        _print_metrics(found, follow)
+        _print_metrics(job, follow)
         return
     printed = False
-    for text in found.logs(process or 0, follow=follow):
+    for text in job.logs(process or 0, follow=follow):
         _write(text)
         printed = printed or bool(text)
     if not printed:
@@ -142,7 +142,7 @@ def logs(
 
 @app.command(epilog=examples("pyreactant jobs result 3f9a --json"))
 def result(
-    job: Id,
+    job_id: Id,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -153,22 +153,22 @@ def result(
     from ..runs.job import Job
     from .console import working
 
-    found = Job.find(job)
+    job = Job.find(job_id)
     try:
-        with working(f"waiting for job {found.id}"):
-            value = found.result(timeout)
+        with working(f"waiting for job {job.id}"):
+            value = job.result(timeout)
     except RemoteError as error:
-        fail(error, as_json, found.record)
+        fail(error, as_json, job.record)
     if as_json:
-        print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(found)}))
+        print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(job)}))
     elif value is not None:
         sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
-    end_if_left(found.record, say=True)
+    end_if_left(job.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs attach 3f9a"))
-def attach(job: Id) -> None:
+def attach(job_id: Id) -> None:
     """Show the output of process 0 until the end.
 
     Ends with the run's exit code.
@@ -177,11 +177,11 @@ def attach(job: Id) -> None:
     """
     from ..runs.job import Job
 
-    found = Job.find(job)
+    job = Job.find(job_id)
     try:
-        follow_to_end(found)
+        follow_to_end(job)
     except KeyboardInterrupt:
-        print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
+        print(f"the job {job.id} goes on; end it with: pyreactant jobs cancel {job.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -199,7 +199,7 @@ def follow_to_end(job: "Job") -> None:
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a", "pyreactant jobs cancel 4711_2"))
 def cancel(
-    job: IdOrNumber,
+    job_id: IdOrNumber,
     timeout: Annotated[
         float | None,
         typer.Option(help="Seconds to wait at most.", show_default="960 on tpu"),
@@ -214,19 +214,19 @@ def cancel(
     from ..runs.job import Job
     from .console import working
 
-    if (number := _in_slurm(job)) is not None:
+    if (number := _in_slurm(job_id)) is not None:
         from ..runs.places.slurm_jobs import cancel as cancel_number
 
         said = cancel_number(number)
         print(json.dumps({"job": str(number), "text": said}) if as_json else said)
         return
-    found = Job.find(job)
-    with working(f"ending job {found.id}"):
-        ended = found.cancel(timeout)
+    job = Job.find(job_id)
+    with working(f"ending job {job.id}"):
+        ended = job.cancel(timeout)
     if as_json:
-        print(json.dumps(store.as_json(found.id, found.record, ended)))
+        print(json.dumps(store.as_json(job.id, job.record, ended)))
     else:
-        _print_status(found.record, ended)
+        _print_status(job.record, ended)
 
 
 @app.command(epilog=examples("pyreactant jobs clean --older-than 30", "pyreactant jobs clean 3f9a"))
@@ -318,11 +318,11 @@ def end_if_left(*records: "Record", say: bool = False) -> None:
         records: The jobs.
         say: Whether to print what is left, on standard error.
     """
-    found = [slices for record in records for slices in record.slices_left()]
+    left = [slices for record in records for slices in record.slices_left()]
     if say:
-        for slices in found:
+        for slices in left:
             print(f"pyreactant: {slices}", file=sys.stderr)
-    if any(not slices.kept for slices in found):
+    if any(not slices.kept for slices in left):
         raise typer.Exit(ExitCode.CLOUD)
 
 

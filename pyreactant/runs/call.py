@@ -198,26 +198,26 @@ def _of_program(words: tuple[str, ...]) -> Call:
 
     if words[0].endswith(".jl"):
         words = ("julia", *words)
-    found = find_program(words)
+    program = find_program(words)
     if words[0] == "-c":
         raise InvalidArgumentError(
             f"a job runs a function, a script, a module or a command, got {words[0]!r}; write the "
             "code to a file"
         )
-    if found.kind == "python":  # without "python" and its options
-        words = found.argv[found.argv.index("pyreactant.process.supervised") + 1 :]
+    if program.kind == "python":  # without "python" and its options
+        words = program.argv[program.argv.index("pyreactant.process.supervised") + 1 :]
         if words[0] == "-m":
             return Call(" ".join(words[:2]), Path.cwd(), None, program=words, kind="module")
-    script = words.index(str(found.path)) if found.kind == "julia" and found.path else 0
+    script = words.index(str(program.path)) if program.kind == "julia" and program.path else 0
     file = Path(words[script]).absolute()
     text = Path(words[script]).name
-    if found.kind == "julia" and not script:  # such as julia -e CODE
+    if program.kind == "julia" and not script:  # such as julia -e CODE
         return Call(text, Path.cwd(), None, program=words, kind="julia")
-    if found.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
+    if program.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
         return Call(text, Path.cwd(), None, program=words, kind="command")  # of the PATH
     if not file.exists():
         raise FileError(f"there is no program {words[script]!r} in {Path.cwd()}")
-    kind = "script" if found.kind == "python" else found.kind
+    kind = "script" if program.kind == "python" else program.kind
     return Call(text, file.parent, file, program=words, script=script, kind=kind)
 
 
@@ -230,8 +230,8 @@ def find_julia(name: str) -> str:
     from ..julia.place import find_place, package_folder
 
     package_folder()
-    if (found := shutil.which(name)) is not None:
-        return found
+    if (executable := shutil.which(name)) is not None:
+        return executable
     try:
         return str(find_place().executable)
     except PyReactantError as error:

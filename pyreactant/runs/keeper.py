@@ -90,8 +90,8 @@ def keep(record: Record) -> Status:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         with cancelled_by_file(record):
-            found: Status = module.keep(record)
-            return found
+            status: Status = module.keep(record)
+            return status
 
     return finish(record, kept)
 
@@ -120,11 +120,11 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
 def _write_last(record: Record, status: Status) -> Status:
     """Write the last state that the keeper knows, for which a full disk may need some time."""
     deadline = time.monotonic() + _ROOM
-    found = record.write_status(status)
+    noted = record.write_status(status)
     while status.ended and not record.status().ended and time.monotonic() < deadline:
         time.sleep(1)
-        found = record.write_status(status)
-    return found
+        noted = record.write_status(status)
+    return noted
 
 
 def ended(record: Record, code: int) -> Status:

@@ -140,10 +140,10 @@ class Record:
 
     def status(self) -> Status:
         """How the job stood when its state was written last."""
-        found = self._read("state.json")
-        if found:
-            if "state" in found and is_made_of(Status, found):
-                return Status(**found)
+        noted = self._read("state.json")
+        if noted:
+            if "state" in noted and is_made_of(Status, noted):
+                return Status(**noted)
             raise DamagedError(self.folder, "state.json", "this version writes other fields")
         if not (self.folder / "job.json").exists():
             raise FileError(f"the record of the job {self.id} was removed from {self.folder}")
@@ -180,17 +180,17 @@ class Record:
 
     def report(self) -> dict[str, Any]:
         """The supervisor's report; empty if there is none."""
-        found: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         # A cross-check has a folder for each runtime; the first that failed counts.
         run = self._last_restart() or self.run
         for path in (run / "report.json", *sorted(run.glob("*/report.json"))):
             with contextlib.suppress(OSError, ValueError):
                 read = json.loads(path.read_text(encoding="utf-8"))
                 if isinstance(read, dict) and "cause" in read:
-                    found = found or read
+                    report = report or read
                     if read.get("exit_code"):
                         return read
-        return found
+        return report
 
     def _last_restart(self) -> Path | None:
         """The supervisor's folder after Slurm has started the job again; None before."""
@@ -246,12 +246,12 @@ class Record:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads(_content(f"{self.folder}/{name}"))
+            content = json.loads(_content(f"{self.folder}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, RecursionError) as error:
             raise DamagedError(self.folder, name, error) from None
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def jobs_folder() -> Path:

@@ -94,9 +94,9 @@ def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
         return Code(None, (), 0)
     root = (call.root or Path.cwd()).resolve()
     top = _repository(root)
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     if top is not None:
-        found = dict.fromkeys(_tracked(top))
+        paths = dict.fromkeys(_tracked(top))
     elif call.file is None and (call.module or call.program[:1] == ("-m",)):
         package = call.module.partition(".")[0] or (call.program[1:2] or [""])[0].partition(".")[0]
         wanted += [p for p in (root / package, root / f"{package}.py") if package and p.exists()]
@@ -104,8 +104,8 @@ def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
     if call.file is not None:
         wanted.append(call.file)
     for path in wanted:
-        found |= dict.fromkeys(_below(path, top))
-    files = list(found)
+        paths |= dict.fromkeys(_below(path, top))
+    files = list(paths)
     size = sum((top / path).stat().st_size for path in files)
     if size > LIMIT:
         largest = sorted(files, key=lambda path: -(top / path).stat().st_size)[:3]
@@ -120,10 +120,10 @@ def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
 
 def _repository(folder: Path) -> Path | None:
     """The root of the git repository with a folder; None if it is in none."""
-    found = next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
-    if found is None:
+    root = next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
+    if root is None:
         return None
-    return Path(_git(found, "rev-parse", "--show-toplevel").rstrip("\n")).resolve()
+    return Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n")).resolve()
 
 
 def _tracked(top: Path) -> list[Path]:

@@ -212,8 +212,8 @@ def read(folder: Path) -> Any:
         FileError: The folder is damaged or not there.
     """
     try:
-        found = json.loads((folder / "tree.json").read_bytes())
-        tree, count = found["tree"], int(found["arrays"])
+        stored = json.loads((folder / "tree.json").read_bytes())
+        tree, count = stored["tree"], int(stored["arrays"])
         arrays = [_read_array(folder / f"{number}.npy") for number in range(count)]
         return decode(tree, arrays)
     except FileNotFoundError as error:
@@ -286,9 +286,9 @@ def local_array(value: Any) -> Any:
 
 def _device_types() -> Iterator[type]:
     for module, name in (("jax", "Array"), ("pyreactant.arrays.array", "ShardedArray")):
-        found = getattr(sys.modules.get(module), name, None)
-        if found is not None:
-            yield found
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None:
+            yield kind
 
 
 def _write_array(path: Path, array: Any) -> None:

@@ -167,24 +167,24 @@ class Slurm(Target):
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
-        found = record.status()
-        if found.ended:
-            return found
+        status = record.status()
+        if status.ended:
+            return status
         entry = _entry(record)
         if entry is None and record.is_kept():
-            return found  # sbatch runs now
+            return status  # sbatch runs now
         # The last answer of squeue may be older than the job.
         state = entry.state if entry is not None else _fields(record).get("JobState", "")
         if state in _WAITING:
             return Status("queued", entry.reason if entry is not None else "")
         if state in _RUNNING:
-            return found if found.state == "running" else Status("starting")
+            return status if status.state == "running" else Status("starting")
         return _after(record, state)
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
-        if (found := self.status(record)).ended:
-            return found
+        if (status := self.status(record)).ended:
+            return status
         record.ask_to_cancel()
         limit = _LIMIT if timeout is None else timeout
         deadline = time.monotonic() + limit
@@ -309,11 +309,11 @@ def _after(record: Record, state: str) -> Status:
     """How a job ended that Slurm runs no more."""
     if state in ("COMPLETED", "FAILED"):
         for _ in range(10):  # a shared file system may show the last state late
-            if (found := record.status()).ended:
-                return found
+            if (status := record.status()).ended:
+                return status
             time.sleep(0.2)
-    if (found := record.status()).ended:
-        return found
+    if (status := record.status()).ended:
+        return status
     if record.cancelling:
         return record.write_status(
             Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)

@@ -321,13 +321,13 @@ def output_folder(number: int, fields: Mapping[str, str]) -> Path:
 
 def reports(folder: Path) -> dict[str, dict[str, Any]]:
     """The reports of a job's runs, by the path of the run's folder in the job's folder."""
-    found = {}
+    by_run = {}
     for path in sorted(folder.glob("**/report.json")):
         try:
-            found[str(path.parent.relative_to(folder))] = json.loads(path.read_text())
+            by_run[str(path.parent.relative_to(folder))] = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-    return found
+    return by_run
 
 
 def status(job: JobId) -> dict[str, Any]:
@@ -374,10 +374,10 @@ def log(job: JobId, run: str | None, process: int | None) -> Path:
         path = Path(fields.get("StdOut") or f"pyreactant-{number}.out")
     else:
         folder = output_folder(number, fields)
-        found = sorted(folder.glob(f"**/process-{process}.log"))
-        chosen = [p for p in found if run is None or str(p.parent.relative_to(folder)) == run]
+        logs = sorted(folder.glob(f"**/process-{process}.log"))
+        chosen = [p for p in logs if run is None or str(p.parent.relative_to(folder)) == run]
         if len(chosen) != 1:
-            runs = ", ".join(str(p.parent.relative_to(folder)) for p in found) or "none"
+            runs = ", ".join(str(p.parent.relative_to(folder)) for p in logs) or "none"
             raise FileError(
                 f"process {process} of job {job} must have one log, but has {len(chosen)}"
                 f"{f' in run {run}' if run else ''}; choose a run with --run (runs with logs: "

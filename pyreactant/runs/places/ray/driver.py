@@ -39,8 +39,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints is no answer
 
-    def answer(**found: Any) -> None:
-        answers.write(json.dumps(found) + "\n")
+    def answer(**content: Any) -> None:
+        answers.write(json.dumps(content) + "\n")
 
     address = sys.argv[1]
     try:
@@ -136,8 +136,8 @@ def _start(name: str, text: str, archive: Path) -> None:
 
 
 def _status(keeper: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ray.get(keeper.status.remote(), timeout=_LIMIT))
-    return found
+    status: dict[str, Any] = json.loads(ray.get(keeper.status.remote(), timeout=_LIMIT))
+    return status
 
 
 def _append(keeper: Any, name: str, folder: Path) -> None:

@@ -94,13 +94,13 @@ class Host:
         import ray
 
         context = ray.get_runtime_context()
-        found = {
+        place = {
             "node": context.get_node_id(),
             "address": ray.util.get_node_ip_address(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
         }
-        return json.dumps(found)
+        return json.dumps(place)
 
     def unpack(self, archive: bytes) -> str:
         """Unpack the job's archive, and install the requirements in it; "" or what is wrong."""
@@ -273,10 +273,10 @@ class Keeper:
 
             index = int(name[8:].partition(".")[0]) if name[0] == "p" else 0
             with contextlib.suppress(Exception):  # the host is gone: what it had is lost
-                found: bytes = ray.get(
+                piece: bytes = ray.get(
                     self._hosts[index].read.remote(f"runs/{name}", offset), timeout=20
                 )
-                return found
+                return piece
         return b""
 
     # -- its life --
@@ -479,10 +479,10 @@ class Keeper:
         import ray
 
         try:
-            found: bool = ray.get(self._hosts[0].exists.remote("runs/process-0.log"), timeout=5)
+            begun: bool = ray.get(self._hosts[0].exists.remote("runs/process-0.log"), timeout=5)
         except ray.exceptions.RayError:
             return False
-        return found
+        return begun
 
     def _note_lost(self, index: int) -> None:
         if not self._state.get("lost"):
