@@ -57,29 +57,33 @@ def broken_package(
     if not culprit:
         return None
     package, file = culprit
-    return RequirementError(
-        f"{who} needs the package {package}, which cannot be imported ({reason_of_import(error)}); "
-        f"{_advice(package, error, file)}"
-    )
+    problem = f"{who} needs the package {package}, which cannot be imported"
+    return _requirement(f"{problem} ({reason_of_import(error)})", package, error, file)
 
 
-def _advice(package: str, error: BaseException, file: str | None) -> str:
+def _requirement(
+    problem: str, package: str, error: BaseException, file: str | None
+) -> RequirementError:
+    pip = "python -m pip install"
     if isinstance(error, ModuleNotFoundError) and error.name == package:
-        return f"install it with: python -m pip install {package}"
+        return RequirementError(problem, f"{pip} {package}", advice="install it with")
     if file is not None and not _is_installed(file):
-        return (
-            f"it is not the installed package that is found, but {file}: rename that, or take its "
-            "folder off PYTHONPATH"
+        return RequirementError(
+            f"{problem}; it is not the installed package that is found, but {file}: rename that, "
+            "or take its folder off PYTHONPATH"
         )
     jax, jaxlib = package_version("jax"), package_version("jaxlib")
     if package in ("jax", "jaxlib") and jax is not None and jaxlib != jax:
-        return (
-            f"jax {jax} and jaxlib {jaxlib or '(none)'} are installed: make them fit with: python "
-            f"-m pip install jax=={jax} jaxlib=={jax}"
+        return RequirementError(
+            problem,
+            f"{pip} jax=={jax} jaxlib=={jax}",
+            advice=f"jax {jax} and jaxlib {jaxlib or '(none)'} are installed: make them fit with",
         )
-    return (
-        "it is there, but does not load: see whether memory is limited (ulimit -v), or install it "
-        f"again with: python -m pip install --force-reinstall {package}"
+    return RequirementError(
+        problem,
+        f"{pip} --force-reinstall {package}",
+        advice="it is there, but does not load: see whether memory is limited (ulimit -v), or "
+        "install it again with",
     )
 
 

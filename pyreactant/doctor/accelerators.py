@@ -14,7 +14,7 @@ from ..base.facts import (
     nvidia_gpus_of_driver,
     tpu_chips,
 )
-from ..process.group.group import proxies as set_proxies
+from ..process.group.group import proxy_names
 from .check import CheckResult, Machine
 
 _QUERY = (
@@ -190,7 +190,7 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "REACTANT_VISIBLE_
 
 def proxies(machine: Machine) -> CheckResult:
     """Proxies; their values may hold passwords and are not shown."""
-    names = proxy_names(machine)
+    names = proxy_names(machine.environ)
     if not names:
         return CheckResult("pass", "none is set")
     text = (
@@ -198,11 +198,6 @@ def proxies(machine: Machine) -> CheckResult:
         "hangs; pyreactant does without it, a program that starts JAX or Reactant itself does not"
     )
     return CheckResult("warn", text, f"unset {' '.join(names)}")
-
-
-def proxy_names(machine: Machine) -> list[str]:
-    """The variables of proxies that are set."""
-    return set_proxies(machine.environ)
 
 
 def preload(machine: Machine) -> CheckResult:

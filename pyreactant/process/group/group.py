@@ -94,12 +94,10 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
-
-
-def proxies(environ: Mapping[str, str]) -> list[str]:
-    """The variables of web proxies that are set."""
-    return [name for low in _PROXIES for name in (low, low.upper()) if environ.get(name)]
+def proxy_names(environ: Mapping[str, str]) -> list[str]:
+    """The variables of web proxies that are set; their values may hold passwords."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+    return [name for n in names for name in (n, n.upper()) if environ.get(name)]
 
 
 def around_proxies(address: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -114,7 +112,7 @@ def around_proxies(address: str, environ: Mapping[str, str]) -> dict[str, str]:
         environ: The environment, which may have such lists already.
     """
     host = address.rpartition(":")[0].strip("[]")
-    if not proxies(environ) or not host:
+    if not proxy_names(environ) or not host:
         return {}
     names = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
     lists = {"no_proxy": environ.get("NO_PROXY", "")}
@@ -204,11 +202,11 @@ def check_jax_process_id(process: int, count: int, environ: Mapping[str, str]) -
     Raises:
         InvalidArgumentError: It is another process.
     """
-    found = env_int("JAX_PROCESS_ID", environ)
-    if found not in (None, process):
+    number = env_int("JAX_PROCESS_ID", environ)
+    if number not in (None, process):
         raise InvalidArgumentError(
             f"this is process {process} of {count} in a run of several slices, but "
-            f"JAX_PROCESS_ID={found}, which repeats in every slice if it is the index within the "
+            f"JAX_PROCESS_ID={number}, which repeats in every slice if it is the index within the "
             f"slice; unset it, or set it to {process} here"
         )
 

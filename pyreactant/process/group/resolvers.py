@@ -21,7 +21,7 @@ from .group import (
     defined_variables,
     env_int,
     local_devices,
-    proxies,
+    proxy_names,
     required,
     required_int,
 )
@@ -244,19 +244,15 @@ def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
     # It needs sockets, which a program need not wait for.
     from .coordinator import coordinator_note
 
-    found = (
-        Resolution("arguments", "a program can pass them to initialize; there are none here"),
-        *resolutions(environ),
-    )
-    notes = next(resolution for resolution in found if resolution.applies).notes
-    if names := proxies(environ):
-        notes += (
-            f"pyreactant connects to the coordinator without the proxy of {', '.join(names)}",
-        )
-    group = next(resolution for resolution in found if resolution.applies).group
-    if group is not None and (note := coordinator_note(group, environ)):
+    arguments = "a program can pass them to initialize; there are none here"
+    concluded = (Resolution("arguments", arguments), *resolutions(environ))
+    decider = next(resolution for resolution in concluded if resolution.applies)
+    notes = decider.notes
+    if proxies := ", ".join(proxy_names(environ)):
+        notes += (f"pyreactant connects to the coordinator without the proxy of {proxies}",)
+    if decider.group is not None and (note := coordinator_note(decider.group, environ)):
         notes += (note,)
-    return Explanation(found, notes)
+    return Explanation(concluded, notes)
 
 
 def _group_dict(group: ProcessGroup | None) -> dict[str, Any] | None:
