@@ -48,11 +48,7 @@ def running_group() -> ProcessGroup | None:
 
 
 def check_unused(group: ProcessGroup) -> None:
-    """Check that JAX can still join other processes.
-
-    Raises:
-        StateError: It uses its devices already, in this process alone.
-    """
+    """Check that JAX can still join other processes; StateError if it uses its devices already."""
     if importlib.import_module("jax._src.xla_bridge").backends_are_initialized():
         raise StateError(
             f"JAX already uses the devices of this process alone, so it cannot join "
@@ -232,11 +228,7 @@ def _exchange(key: str, group: ProcessGroup, mine: Any, timeout: float) -> dict[
 
 
 def wait_at_barrier(name: str, timeout: float) -> None:
-    """Wait at a barrier of the coordination service, which needs no device.
-
-    Raises:
-        DeadlineError: Some process did not come.
-    """
+    """Wait at a barrier of JAX's service; DeadlineError if some process did not come."""
     try:
         client().wait_at_barrier(name, max(1, round(timeout * 1000)))
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
@@ -306,10 +298,6 @@ class JaxStore:
 
     Waiting asks again and again. JAX has a call that waits, but each one that ends without a value
     keeps 35 KB (jax 0.10.2 and 0.12), and waiting in C++ ignores Ctrl-C.
-
-    Args:
-        client: JAX's client of the service.
-        num_processes: Number of processes of the run.
     """
 
     def __init__(self, client: Any, num_processes: int) -> None:
