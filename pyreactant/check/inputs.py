@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays.dtypes import as_dtype, finfo, is_float, wide
 from ..arrays.sharding import Index
 from ..arrays.source import RandomSource, Source
-from .oracle.parts import Absolute, Widened
+from .oracle.parts import Absolute
 from .programs.case import Case, Input, whole_index
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
@@ -355,10 +355,11 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
 def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> bool:
     """Whether no result of an oracle for whole arrays is above a limit, and half have a term."""
     inputs = enumerate(case.inputs(size, dtype))
-    signed = tuple(Widened(data.make(what, 0, number)) for number, what in inputs)
+    signed = tuple(data.make(what, 0, number) for number, what in inputs)
     for i, one in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
         both = (signed, tuple(map(Absolute, signed)))
-        results = [case.expected(i, whole_index(one.shape), some, None) for some in both]
+        index = whole_index(one.shape)
+        results = [case.expected(i, index, some, None, in_full=True) for some in both]
         sizes = np.abs([wide(np.asarray(x)) for x in results])
         if np.max(sizes, initial=0.0) > limit or np.mean(sizes[1] > 0) < 0.5:
             return False

@@ -6,6 +6,7 @@ piece, so that the comparison needs little extra memory.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...arrays.dtypes import finfo, wide
 from . import fused
 from .expected import EXPONENT, Expected, ulp
 from .sight import Sight, counts, exact, sample, squares_of
-from .verdict import Verdict, join
+from .verdict import BY_FLOAT32, Verdict, join
 
 
 def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) -> Verdict:
@@ -33,7 +34,8 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
         return join(_in_pieces(got, expected, start))
     if expected.exact:
         return _compare_exact(got, expected.value, start)
-    return _compare_rounded(got, expected, start)
+    verdict = _compare_rounded(got, expected, start)
+    return replace(verdict, method=BY_FLOAT32) if expected.float32_products else verdict
 
 
 AT_ONCE = 2**18

@@ -46,13 +46,13 @@ def estimate(
         other: The same oracle with other roundings, such as those of the constants that it
             computes; it is left out if it fails.
     """
-    exact = outputs(oracle(*parts))
-    others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
+    exact = outputs_of(oracle(*parts))
+    others = [outputs_of(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
     if model.dtype.name not in EXTENDED:
-        others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
+        others.append(outputs_of(oracle(*(_as(part, model.dtype) for part in parts))))
     if other is not None:
         with contextlib.suppress(Exception):
-            others.append(outputs(other(*parts)))
+            others.append(outputs_of(other(*parts)))
     longest = max((n for part in parts for n in np.shape(part)), default=1)
     return tuple(
         Estimated(
@@ -80,7 +80,7 @@ def tracked_results(
         return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
 
 
-def outputs(result: Any) -> tuple[np.ndarray, ...]:
+def outputs_of(result: Any) -> tuple[np.ndarray, ...]:
     """The results of an oracle, which may be a tree, as a tuple of arrays."""
     return tuple(map(np.asarray, leaves(result)))
 

@@ -25,6 +25,7 @@ class Expected:
         estimated: Why `bound` is estimated; "" if it is derived.
         absolute: The oracle's values for the absolute values of its inputs, if all values are
             zero: their size, before they cancel.
+        float32_products: Whether the check formed large products in float32.
     """
 
     value: np.ndarray
@@ -34,6 +35,7 @@ class Expected:
     may_overflow: np.ndarray | None = None
     estimated: str = ""
     absolute: np.ndarray | None = None
+    float32_products: bool = False
 
     @property
     def exact(self) -> bool:

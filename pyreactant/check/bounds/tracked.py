@@ -52,11 +52,9 @@ class Tracked(NDArrayOperatorsMixin):
 
     Attributes:
         held: The values as they are in memory; products in float32 and moves take them.
-        norms: What `rules.products.norms` found by dimension, of an array that is in many products
-            and does not change; None for others.
     """
 
-    __slots__ = ("bound", "held", "model", "norms")
+    __slots__ = ("bound", "held", "model")
 
     def __init__(self, value: Any, bound: Any, model: Model) -> None:
         self.held = np.asarray(value)
@@ -64,7 +62,6 @@ class Tracked(NDArrayOperatorsMixin):
         if self.bound.shape != self.held.shape:
             self.bound = np.broadcast_to(self.bound, self.held.shape)
         self.model = model
-        self.norms: dict[int, Any] | None = None
 
     @property
     def value(self) -> np.ndarray:

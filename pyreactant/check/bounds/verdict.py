@@ -124,8 +124,10 @@ def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
 def join(parts: Iterable[Verdict]) -> Verdict:
     """Combine the verdicts on several blocks or tiles."""
     verdicts = list(parts) or [Verdict()]
+    worst = worst_of(verdicts)
     return replace(
-        worst_of(verdicts),
+        worst,
+        method=worst.method or next((v.method for v in verdicts if v.method), ""),
         elements=sum(v.elements for v in verdicts),
         error=max(v.error for v in verdicts),
         ulps=max(v.ulps for v in verdicts),

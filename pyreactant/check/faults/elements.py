@@ -6,16 +6,16 @@ inputs: either they are the same ones, or they are about as large and have rando
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ...arrays.dtypes import as_dtype, finfo, is_float, wide
+from ...arrays.source import Source
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..oracle.oracle import OutputOracle
-from ..oracle.parts import Rounded, within
+from ..oracle.parts import Rounded, Stale, beside, exchanged, within
 from ..records.verdict import Kind
 from .subject import Reason, Wrong, explains, fits
 
@@ -196,20 +196,27 @@ def wrong_halo(wrong: Wrong) -> Iterator[Reason]:
         width = oracle.halo(wrong.block, dimension)
         if not width:
             continue
-        where, theirs = (wrong.tile, wrong.block, dimension), "its neighbours' elements along"
-        for by in (1, -1):
-            if wrong.holds(oracle.shifted_halo(*where, by)):
-                yield Kind.HALO, f"{theirs} dimension {dimension} are off by {by:+d}"
+        own, before = wrong.block[dimension], wrong.subject.before
+        length = own.stop - own.start
+        widths = sorted({1, 2, width} if 2 * width <= length else {1, 2})
+        faulty: list[tuple[str, Sequence[Source]]] = [
+            *(
+                (f"off by {by:+d}", [beside(x, own, dimension, by) for x in oracle.sources])
+                for by in (1, -1)
+            ),
+            *(
+                ("exchanged", [exchanged(x, own, dimension, n) for x in oracle.sources])
+                for n in widths
+            ),
+        ]
+        if isinstance(before, OutputOracle):
+            both = zip(oracle.sources, before.sources, strict=True)
+            stale = [Stale(x, own, dimension, old) for x, old in both]
+            faulty.append(("those of the previous call", stale))
+        for text, sources in faulty:
+            if wrong.holds(oracle.with_halos(sources).block(wrong.tile)):
+                yield Kind.HALO, f"its neighbours' elements along dimension {dimension} are {text}"
                 return
-        own = wrong.block[dimension].stop - wrong.block[dimension].start
-        for one in sorted({1, 2, width} if 2 * width <= own else {1, 2}):
-            if wrong.holds(oracle.exchanged_halos(*where, one)):
-                yield Kind.HALO, f"{theirs} dimension {dimension} are exchanged"
-                return
-        before = wrong.subject.before
-        if isinstance(before, OutputOracle) and wrong.holds(oracle.stale_halo(*where, before)):
-            yield Kind.HALO, f"{theirs} dimension {dimension} are those of the previous call"
-            return
 
 
 def shifted(wrong: Wrong) -> Iterator[Reason]:
@@ -311,10 +318,9 @@ def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:
     """How far shorter inputs move the right values; nowhere if the program has none."""
     if not isinstance(wrong.oracle, OutputOracle):
         return np.zeros_like(value)
-    sources = tuple(Rounded(source, bits) for source in wrong.oracle.sources)
+    oracle = wrong.oracle.reading([Rounded(source, bits) for source in wrong.oracle.sources])
     with np.errstate(all="ignore"):
-        changed = wide(np.asarray(replace(wrong.oracle, sources=sources).block(wrong.tile).value))
-    return changed - value
+        return _value(oracle.block(wrong.tile)) - value
 
 
 def _norm(x: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from ...arrays.dtypes import wide
 from ...arrays.sharding import Index
 from ..bounds.expected import Expected
 from ..oracle.oracle import OutputOracle
+from ..oracle.parts import alone
 from ..records.verdict import ArrayPlan, Kind
 from .subject import Reason, Wrong, explains
 
@@ -31,9 +32,11 @@ def partial_sum(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
     place = dict(zip(mesh.axis_names, map(int, at), strict=True))
     for one in wrong.subject.partial_sums:
         here = all(place[axis] == number for axis, number in one.where.items())
-        if here == own and wrong.holds(wrong.oracle.partial(wrong.tile, one.masks)):
-            yield Kind.MISSING_REDUCTION, one.text
-            return
+        if here == own:
+            oracle = wrong.oracle.reading(one.masked(wrong.oracle.sources))
+            if wrong.holds(oracle.block(wrong.tile)):
+                yield Kind.MISSING_REDUCTION, one.text
+                return
 
 
 def equal_parts(wrong: Wrong) -> Iterator[Reason]:
@@ -76,8 +79,11 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
     for dimension, cut in enumerate(wrong.subject.plan.sharding.cuts(len(wrong.shape))):
         if cut == 1:
             continue
-        expected = wrong.oracle.alone(wrong.tile, wrong.block, dimension)
-        if expected.value.shape == wrong.seen(wrong.tile).shape and wrong.holds(expected):
+        own, tile = wrong.block[dimension], list(wrong.tile)
+        tile[dimension] = slice(tile[dimension].start - own.start, tile[dimension].stop - own.start)
+        sources = [alone(x, own, dimension) for x in wrong.oracle.sources]
+        expected = wrong.oracle.with_halos(sources).block(tuple(tile))
+        if expected.value.shape == wrong.values.shape and wrong.holds(expected):
             yield (
                 Kind.MISSING_REDUCTION,
                 f"it was computed from its own part of dimension {dimension} only",

@@ -11,12 +11,13 @@ import numpy as np
 
 from ...arrays.dtypes import is_float, wide
 from ...arrays.sharding import Index, NamedSharding
+from ...arrays.source import Source
 from ..bounds.compare import compare, wrong_elements
 from ..bounds.expected import Expected, ulp
 from ..bounds.verdict import Verdict
 from ..execute import CaseRun
 from ..oracle.oracle import InputOracle, OutputOracle
-from ..oracle.parts import around, within
+from ..oracle.parts import around, masked, within
 from ..records.verdict import ArrayPlan, Kind
 
 Reason = tuple[Kind, str]
@@ -39,6 +40,13 @@ class PartialSum:
     masks: tuple[Mask, ...]
     where: Mapping[str, int]
     text: str
+
+    def masked(self, sources: Sequence[Source]) -> list[Source]:
+        """What is summed of each input."""
+        changed = list(sources)
+        for number, dimension, mask in self.masks:
+            changed[number] = masked(changed[number], dimension, mask)
+        return changed
 
 
 _MOST = 256  # partial sums to try

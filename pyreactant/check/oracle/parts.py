@@ -4,7 +4,7 @@ Most of the sources change what another source reads, as a faulty program would.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...arrays.sharding import Index
 from ...arrays.source import Source
 
 
-def size(index: Index) -> int:
+def elements_of(index: Index) -> int:
     """Elements of a block."""
     return math.prod(s.stop - s.start for s in index)
 
@@ -121,18 +121,6 @@ class Absolute(Altered):
         return block if block.dtype.kind in "bu" else np.abs(block).astype(self.dtype)
 
 
-class Widened(Altered):
-    """A source in float64 or complex128, but indices as they are."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        if self.dtype.kind not in "biu":
-            self.dtype = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
-
-    def read(self, index: Index) -> np.ndarray:
-        return self._source.read(index).astype(self.dtype)
-
-
 class Rounded(Altered):
     """A source with fewer bits in the significands of its numbers."""
 
@@ -154,58 +142,74 @@ class Rounded(Altered):
         return found
 
 
-class Masked(Altered):
-    """A source with zeros except at some positions along a dimension."""
+class Rearranged(Altered):
+    """A source whose elements along a dimension come from other places, or are zero.
 
-    def __init__(self, source: Source, dimension: int, mask: np.ndarray) -> None:
+    Args:
+        source: The other source.
+        dimension: The dimension.
+        places: From where the elements at some positions come; outside the source for zeros.
+        length: The length of the dimension; None for that of the source.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        dimension: int,
+        places: Callable[[np.ndarray], np.ndarray],
+        length: int | None = None,
+    ) -> None:
         super().__init__(source)
-        self._mask = mask.reshape([-1 if d == dimension else 1 for d in range(len(self.shape))])
-        self._dimension = dimension
-
-    def read(self, index: Index) -> np.ndarray:
-        everything = [slice(None)] * len(index)
-        everything[self._dimension] = index[self._dimension]
-        zero: Any = np.zeros((), self.dtype)
-        return np.where(self._mask[tuple(everything)], self._source.read(index), zero)
-
-
-class Beside(Altered):
-    """A source whose elements outside a range of a dimension are shifted by one position."""
-
-    def __init__(self, source: Source, inside: slice, dimension: int, by: int) -> None:
-        super().__init__(source)
-        self._inside = inside
-        self._dimension = dimension
-        self._by = by
+        self._dimension, self._places, self._length = dimension, places, source.shape[dimension]
+        if length is not None:
+            shape = [*source.shape]
+            shape[dimension] = length
+            self.shape = tuple(shape)
 
     def read(self, index: Index) -> np.ndarray:
         wanted = index[self._dimension]
-        positions = np.arange(wanted.start, wanted.stop)
-        outside = (positions < self._inside.start) | (positions >= self._inside.stop)
-        last = self.shape[self._dimension] - 1
-        taken = np.clip(positions + np.where(outside, self._by, 0), 0, last)
-        first, end = int(np.min(taken)), int(np.max(taken)) + 1
-        wide = list(index)
-        wide[self._dimension] = slice(first, end)
-        block = self._source.read(tuple(wide))
-        return np.take(block, taken - first, axis=self._dimension)
+        places = self._places(np.arange(wanted.start, wanted.stop))
+        inside = (places >= 0) & (places < self._length)
+        places = np.where(inside, places, np.max(places, where=inside, initial=0))
+        first, there = int(np.min(places)), list(index)
+        there[self._dimension] = slice(first, int(np.max(places)) + 1)
+        block = np.take(self._source.read(tuple(there)), places - first, axis=self._dimension)
+        zero: Any = np.zeros((), self.dtype)
+        shape = [-1 if d == self._dimension else 1 for d in range(len(index))]
+        return np.where(inside.reshape(shape), block, zero)
 
 
-class Own(Altered):
+def masked(source: Source, dimension: int, mask: np.ndarray) -> Source:
+    """A source with zeros except at some positions along a dimension."""
+    return Rearranged(source, dimension, lambda at: np.where(mask[at], at, -1))
+
+
+def beside(source: Source, inside: slice, dimension: int, by: int) -> Source:
+    """A source whose elements outside a range of a dimension are shifted."""
+    last = source.shape[dimension] - 1
+
+    def places(at: np.ndarray) -> np.ndarray:
+        outside = (at < inside.start) | (at >= inside.stop)
+        return np.clip(at + np.where(outside, by, 0), 0, last)
+
+    return Rearranged(source, dimension, places)
+
+
+def exchanged(source: Source, inside: slice, dimension: int, width: int) -> Source:
+    """A source whose elements on both sides of a range are exchanged; zero beyond its ends."""
+    low, high = inside.start, inside.stop
+
+    def places(at: np.ndarray) -> np.ndarray:
+        left, right = (at >= low - width) & (at < low), (at >= high) & (at < high + width)
+        return at + (high - low + width) * (np.where(left, 1, 0) - np.where(right, 1, 0))
+
+    return Rearranged(source, dimension, places)
+
+
+def alone(source: Source, own: slice, dimension: int) -> Source:
     """A source restricted to a range of a dimension."""
-
-    def __init__(self, source: Source, own: slice, dimension: int) -> None:
-        super().__init__(source)
-        self._start = own.start
-        self._dimension = dimension
-        length = own.stop - own.start
-        self.shape = tuple(length if d == dimension else n for d, n in enumerate(source.shape))
-
-    def read(self, index: Index) -> np.ndarray:
-        wanted = list(index)
-        part = wanted[self._dimension]
-        wanted[self._dimension] = slice(part.start + self._start, part.stop + self._start)
-        return self._source.read(tuple(wanted))
+    length = own.stop - own.start
+    return Rearranged(source, dimension, lambda at: at + own.start, length)
 
 
 class Only(Altered):
@@ -221,34 +225,6 @@ class Only(Altered):
         if both is not None:
             found[within(both, index)] = self._source.read(both)
         return found
-
-
-class Exchanged(Altered):
-    """A source whose elements on both sides of a range are exchanged; zero beyond its ends."""
-
-    def __init__(self, source: Source, inside: slice, dimension: int, width: int) -> None:
-        super().__init__(source)
-        self._inside = inside
-        self._dimension = dimension
-        self._width = width
-
-    def read(self, index: Index) -> np.ndarray:
-        wanted = index[self._dimension]
-        at = np.arange(wanted.start, wanted.stop)
-        low, high, width = self._inside.start, self._inside.stop, self._width
-        apart = high - low + width
-        left, right = (at >= low - width) & (at < low), (at >= high) & (at < high + width)
-        taken = at + np.where(left, apart, 0) - np.where(right, apart, 0)
-        size = self.shape[self._dimension]
-        inside = (taken >= 0) & (taken < size)
-        taken = np.clip(taken, 0, size - 1)
-        whole = list(index)
-        whole[self._dimension] = slice(int(taken.min()), int(taken.max()) + 1)
-        block = self._source.read(tuple(whole))
-        found = np.take(block, taken - int(taken.min()), axis=self._dimension)
-        shape = [-1 if d == self._dimension else 1 for d in range(len(index))]
-        zero: Any = np.zeros((), self.dtype)
-        return np.where(inside.reshape(shape), found, zero)
 
 
 class Stale(Altered):

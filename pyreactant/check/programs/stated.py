@@ -17,9 +17,12 @@ from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype, is_float, wide
 from ...arrays.source import RandomSource
 from ...base.errors import InvalidArgumentError
+from ..bounds.estimate import outputs_of, tracked_results
+from ..bounds.model import Model
+from ..bounds.tracked import Tracked
 from .case import Input, whole_index
 
-Inputs = Callable[[int, str], tuple[Input, ...]]
+ArgumentsOf = Callable[[int, str], tuple[Input, ...]]
 """The arguments of a program, as a function of size and dtype."""
 
 _FINEST = 20
@@ -47,7 +50,7 @@ class Trial:
         *,
         oracle: Callable[..., Any],
         function: Callable[..., Any],
-        inputs: Inputs,
+        inputs: ArgumentsOf,
     ) -> None:
         self._name, self._domain, self._inputs = name, domain, inputs
         self._oracle, self._function = oracle, function
@@ -177,10 +180,6 @@ class Trial:
         the oracle has a function without a rule, one has as many terms as an input has elements,
         or as large a result as for ones.
         """
-        from ..bounds.estimate import tracked_results
-        from ..bounds.model import Model
-        from ..bounds.tracked import Tracked
-
         # Both parts of a complex number are at most 1, and all four products add up.
         parts = 2 if any(as_dtype(what.dtype).kind == "c" for what in inputs) else 1
         model, size = Model.of(f"{'complex' if parts == 2 else 'float'}{64 * parts}"), float(parts)
@@ -195,9 +194,7 @@ class Trial:
         return max([most, *(size * math.prod(what.shape) for what in inputs)])
 
     def _run(self, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        from ..bounds.estimate import outputs
-
-        return outputs(self._oracle(*map(np.asarray, arrays)))
+        return outputs_of(self._oracle(*map(np.asarray, arrays)))
 
     def _deny_sum(self, why: str) -> NoReturn:
         degree = self._domain.degree

@@ -3,8 +3,9 @@
 import functools
 import math
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,19 +16,67 @@ from .arithmetic import all_tracked, model_of
 from .reductions import squares, with_infinities
 
 
+class Norms(NamedTuple):
+    """Euclidean norms of an array along one dimension.
+
+    Attributes:
+        of_value: Those of its values.
+        of_bound: Those of its bounds.
+    """
+
+    of_value: np.ndarray
+    of_bound: np.ndarray
+
+
+def norms(x: Tracked, axis: int) -> Norms:
+    """The norms of an array along a dimension."""
+    # Covers the rounding of the sums of squares.
+    slack = 1 + x.shape[axis] * 2.0**-52
+    value = np.sqrt(squares(x.held, axis)) * slack
+    if not x.narrow.any():
+        return Norms(value, np.zeros(value.shape))
+    return Norms(value, np.sqrt(squares(x.bound, axis)) * slack)
+
+
 @rule(np.matmul)
 def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
-    """The product in float64, or in float32 if the model lets it and it is large."""
+    """The product in float64, or in float32 if `Float32Products` are active and it is large."""
     left, right = norms(x, -1), norms(y, -2 if y.ndim > 1 else 0)
-    if model.float32_products is not None and _is_large(x, y):
+    products = Float32Products.current()
+    if products is not None and _is_large(x, y):
         z = np.matmul(*(one.held.astype(np.float32, copy=False) for one in (x, y)))
         if np.isfinite(z).all():
-            model.float32_products.formed = True
+            products.formed += 1
             own = replace(_FLOAT32, random=model.random)
             n, z = x.shape[-1], z.astype(np.float64)
-            ends = (*_with_rounding(x, left, n), *_with_rounding(y, right, n))
+            ends = _with_rounding(x, left, n), _with_rounding(y, right, n)
             return _bounded((model, own), z, (x, y), ends)
-    return _bounded((model,), np.matmul(x.value, y.value), (x, y), (*left, *right))
+    return _bounded((model,), np.matmul(x.value, y.value), (x, y), (left, right))
+
+
+class Float32Products:
+    """While active, as a context, large products of this thread are formed in float32.
+
+    Attributes:
+        formed: How many were.
+    """
+
+    _active: ContextVar["Float32Products | None"] = ContextVar("float32_products", default=None)
+
+    def __init__(self) -> None:
+        self.formed = 0
+
+    @classmethod
+    def current(cls) -> "Float32Products | None":
+        """Those of this thread; None if products are formed in float64."""
+        return cls._active.get()
+
+    def __enter__(self) -> "Float32Products":
+        self._token = self._active.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._active.reset(self._token)
 
 
 _FLOAT32 = Model.of(np.float32)
@@ -45,15 +94,19 @@ def _is_large(x: Tracked, y: Tracked) -> bool:
     return x.shape[-1] >= LONG and batch * math.prod(x.shape[-2:]) * y.shape[-1] >= LARGE
 
 
-def _with_rounding(x: Tracked, ends: tuple[Any, Any], n: int) -> tuple[Any, Any]:
-    """`norms` of a factor; what its rounding to float32 changes is added to those of the bound."""
+def _with_rounding(x: Tracked, own: Norms, n: int) -> Norms:
+    """The norms of a factor that is rounded to float32, which adds to its bound."""
     if x.held.dtype == np.float32:
-        return ends
-    return ends[0], ends[1] + _FLOAT32.roundoff * ends[0] + math.sqrt(n) * _FLOAT32.tiny
+        return own
+    changed = _FLOAT32.roundoff * own.of_value + math.sqrt(n) * _FLOAT32.tiny
+    return Norms(own.of_value, own.of_bound + changed)
 
 
 def _bounded(
-    models: Sequence[Model], z: np.ndarray, factors: tuple[Tracked, Tracked], ends: Any
+    models: Sequence[Model],
+    z: np.ndarray,
+    factors: tuple[Tracked, Tracked],
+    ends: tuple[Norms, Norms],
 ) -> Tracked:
     """A product with its bound.
 
@@ -64,7 +117,7 @@ def _bounded(
         models: Rounding models of the runtime, and of the check's product if it rounds as much.
         z: The product.
         factors: The factors.
-        ends: Norms of the rows and of their bounds, of the columns and of their bounds.
+        ends: Norms of the rows of the left factor, and of the columns of the right one.
     """
     model, n = models[0], factors[0].shape[-1]
     # The check's own error may have made z smaller than the sums whose rounding is bounded.
@@ -72,7 +125,7 @@ def _bounded(
     bound = _in_one_pass(models, z, ends, n, slack)
     if bound is not None:
         return Tracked(z, bound, model)
-    rows, row_errors, columns, column_errors = ends
+    (rows, row_errors), (columns, column_errors) = ends
     if factors[1].ndim > 1:
         columns, column_errors = columns[..., None, :], column_errors[..., None, :]
         if factors[0].ndim > 1:
@@ -99,7 +152,7 @@ def _by_vector(z: np.ndarray, n: int, factors: Sequence[Tracked]) -> bool:
 
 
 def _in_one_pass(
-    models: Sequence[Model], z: np.ndarray, ends: Any, n: int, slack: float
+    models: Sequence[Model], z: np.ndarray, ends: tuple[Norms, Norms], n: int, slack: float
 ) -> np.ndarray | None:
     """The bounds of a product, or of a batch of them, by a loop.
 
@@ -109,43 +162,18 @@ def _in_one_pass(
     factors = [known for one in models if (known := one.product_factors(n)) is not None]
     if len(factors) < len(models) or z.dtype != np.float64 or not fused.worthwhile(z):
         return None
-    if not ends[0].ndim == ends[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
+    arrays: tuple[np.ndarray, ...] = (z, *ends[0], *ends[1])
+    arrays = arrays if z.ndim == 3 else tuple(array[None] for array in arrays)
+    batch = (len(arrays[0]),)
+    if arrays[0].ndim != 3 or any(array.shape[:-1] != batch for array in arrays[1:]):
         return None
-    if not np.max(ends[0] + ends[1]) * np.max(ends[2] + ends[3]) <= model.largest:
+    reach = [np.max(one.of_value + one.of_bound) for one in ends]
+    if not reach[0] * reach[1] <= model.largest:
         return None
     added = np.sum(factors, axis=0) * slack
     given = (*added.tolist(), len(models) * n * model.tiny, model.largest)
-    several = (z, *ends) if z.ndim == 3 else tuple(one[None] for one in (z, *ends))
-    if not all(len(one) == len(several[0]) for one in several):
-        return None
-    bound, near = fused.product_bounds(*several, given)
+    bound, near = fused.product_bounds(*arrays, given)
     return bound.reshape(z.shape) if near else None
-
-
-def for_many_products(x: Any) -> Any:
-    """An array that does not change: its norms are computed once. A NumPy array needs none."""
-    if isinstance(x, Tracked):
-        x.norms = {}
-    return x
-
-
-def norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Euclidean norms of the values and of the bounds along one dimension."""
-    if x.norms is None:
-        return _norms(x, axis % x.ndim)
-    if axis % x.ndim not in x.norms:
-        x.norms[axis % x.ndim] = _norms(x, axis % x.ndim)
-    found: tuple[np.ndarray, np.ndarray] = x.norms[axis % x.ndim]
-    return found
-
-
-def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    # Covers the rounding of the sums of squares.
-    slack = 1 + x.shape[axis] * 2.0**-52
-    value = np.sqrt(squares(x.held, axis)) * slack
-    if not x.narrow.any():
-        return value, np.zeros(value.shape)
-    return value, np.sqrt(squares(x.bound, axis)) * slack
 
 
 @function(np.einsum)

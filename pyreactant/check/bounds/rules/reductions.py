@@ -39,20 +39,15 @@ def with_infinities(found: Tracked, function: Any, operands: tuple[Tracked, ...]
 
 
 def sum_of(parts: Iterable[Any]) -> Any:
-    """The sum of all elements of an iterable of arrays, Tracked or not."""
-    total: Any = None
-    model: Model | None = None
+    """The sum of all elements of an iterable of arrays of one type, Tracked or not."""
+    n, sums = 0, [0] * 4
     for part in parts:
-        if isinstance(part, Tracked):
-            model = part.model
-            found: Any = (part.size, *_sums(part, {}))
-            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
-        else:
-            total = part.sum() + (0 if total is None else total)
-    if model is None:
-        return np.asarray(total)
-    found = from_sums(model, *total)
-    return bounded(found.value, found.bound, model)
+        more = _sums(part, {}) if isinstance(part, Tracked) else [part.sum()]
+        n, sums = n + part.size, [a + b for a, b in zip(sums, more, strict=False)]
+    if not isinstance(part, Tracked):
+        return np.asarray(sums[0]).astype(part.dtype)  # integers modulo 2**bits, as in runtimes
+    found = from_sums(part.model, n, *sums)
+    return bounded(found.value, found.bound, part.model)
 
 
 def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
