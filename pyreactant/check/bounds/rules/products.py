@@ -11,8 +11,15 @@ import numpy as np
 
 from .. import fused
 from ..model import Model
-from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
-from .arithmetic import all_tracked, model_of
+from ..tracked import (
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    all_tracked,
+    function,
+    model_of,
+    rule,
+)
 from .reductions import squares, with_infinities
 
 
