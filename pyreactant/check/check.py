@@ -30,7 +30,7 @@ from .bounds.tracked import track
 from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest, digests_of
 from .faults.explain import block_verdict, misshapen, missing
-from .faults.subject import Oracle, Subject, partial_sums
+from .faults.subject import Oracle, Subject
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.parts import PlacedSource, Transposed, around, common, elements_of, within
 from .product.check import FULL_CHECK_WORK, tolerance_of
@@ -46,7 +46,7 @@ Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 _MAPPED = 8
 """Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
 
-_COUNTED = 2**20
+_COUNTED = 2**18
 """Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
 
 _ALL_BYTES = 2 * STREAM_BYTES
@@ -138,7 +138,6 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         before,
         inputs=inputs,
         input_plans=tuple(run.plans[one] for one in run.named("input")),
-        partial_sums=partial_sums(run, number),
     )
 
 

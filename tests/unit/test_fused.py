@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyreactant.check.bounds import fused
-from pyreactant.check.bounds.compare import Verdict, compare, layout
+from pyreactant.check.bounds.compare import Verdict, compare
 from pyreactant.check.bounds.expected import Expected
 from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.sight import exact
@@ -182,9 +182,17 @@ def test_compiled_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 30))
-    arrays = layout(x.astype(np.float32), x, x * x)
+    line = x.ravel()
     args: dict[str, tuple[Any, ...]] = {
-        "compared": (*arrays, 2.0**-23, 1e-38, np.int64(0x7FF << 52)),
+        "compared": (
+            line.astype(np.float32),
+            line,
+            line * line,
+            1,
+            2.0**-23,
+            1e-38,
+            np.int64(0x7FF << 52),
+        ),
         "row_sums": (x,),
     }
     fresh = {name: fused.Loop(LOOPS[name].function) for name in args}

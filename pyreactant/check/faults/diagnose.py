@@ -48,12 +48,12 @@ def differing(
             name = "" if names is None else names[block.process]
             alike = groups.setdefault((block.array, str(block.index), name), {})
             alike.setdefault(block.digest, []).append(block)
-    found = []
+    others = []
     for alike in groups.values():
         most = max(alike.values(), key=len)
         if len(alike) > 1:
-            found.append([b for same in alike.values() if same is not most for b in same])
-    return found
+            others.append([b for same in alike.values() if same is not most for b in same])
+    return others
 
 
 def copies_text(found: Sequence[Differing]) -> str:
@@ -88,15 +88,15 @@ _ALL_PERMUTATIONS = 4  # axes; with more, only swaps of two axes and the reversa
 def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
     """Wrong orders that give at least one device a wrong block."""
     right = sharding.devices_indices_map(shape)
-    found = []
+    wrong = []
     for kind, description, other in _meshes(sharding.mesh):
         try:
             blocks = NamedSharding(other, sharding.spec).devices_indices_map(shape)
         except ShardingError:  # blocks would not be equal
             continue
         if blocks != right:
-            found.append((kind, description, blocks))
-    return found
+            wrong.append((kind, description, blocks))
+    return wrong
 
 
 def blocks_of(sharding: NamedSharding, shape: Sequence[int]) -> list[Index]:
@@ -175,12 +175,17 @@ def diagnose(
     for verdict in verdicts:
         by_array[verdict.array].append(verdict)
     name = next((n for n, found in by_array.items() if any(not v.passed for v in found)), None)
+    what = f"{program} on {runtime}"
     if name is None and copies:
-        return _only_copies(copies, f"{program} on {runtime}")
+        places = [(one.array, one.process, one.device) for some in copies for one in some]
+        text = f"{copies_text(copies)}; each is within its tolerance"
+        return _of_right_blocks(Kind.COPIES, places, f"{what}: {Kind.COPIES}: {text}")
     if name is None and repeats:
-        return _only_repeats(repeats, f"{program} on {runtime}")
+        places = [(one["array"], one["process"], one["device"]) for one in repeats]
+        text = f"{repeats_text(repeats)}; the checked call is right"
+        return _of_right_blocks(Kind.CALLS, places, f"{what}: {Kind.CALLS}: {text}")
     if name is None:
-        return Diagnosis(True, text=f"{program} on {runtime}: right")
+        return Diagnosis(True, text=f"{what}: right")
     blocks = sorted(by_array[name], key=lambda verdict: verdict.device)
     wrong = [verdict for verdict in blocks if not verdict.passed]
     processes = tuple(sorted({verdict.process for verdict in wrong}))
@@ -196,7 +201,7 @@ def diagnose(
     devices = tuple(sorted({verdict.device for verdict in wrong}))
     which = "the worst" if len(wrong) > 1 else "the block"
     parts = [
-        f"{program} on {runtime}: {name} {_finding(kinds[0], reasons[0][1])}",
+        f"{what}: {name} {_finding(kinds[0], reasons[0][1])}",
         _extent(len(wrong), len(blocks), processes, devices),
         # Those of one process that differs name it themselves.
         *(["no other process has wrong blocks"] if alone and kinds[0] not in _NAMES_IT else []),
@@ -216,28 +221,22 @@ def diagnose(
     )
 
 
-def _only_copies(copies: Sequence[Differing], what: str) -> Diagnosis:
-    """The diagnosis if each block is right by itself."""
-    blocks = [block for found in copies for block in found]
+def _of_right_blocks(kind: Kind, places: list[tuple[str, int, int]], text: str) -> Diagnosis:
+    """The diagnosis if each block is right by itself.
+
+    Args:
+        kind: What differs.
+        places: Array, process and device of each block that differs.
+        text: The diagnosis.
+    """
+    arrays, processes, devices = zip(*places, strict=True)
     return Diagnosis(
         passed=False,
-        kind=Kind.COPIES,
-        array=blocks[0].array,
-        processes=tuple(sorted({block.process for block in blocks})),
-        devices=tuple(sorted({block.device for block in blocks})),
-        text=f"{what}: {Kind.COPIES}: {copies_text(copies)}; each is within its tolerance",
-    )
-
-
-def _only_repeats(repeats: Sequence[Mapping[str, Any]], what: str) -> Diagnosis:
-    """The diagnosis if each block of the checked call is right."""
-    return Diagnosis(
-        passed=False,
-        kind=Kind.CALLS,
-        array=repeats[0]["array"],
-        processes=tuple(sorted({one["process"] for one in repeats})),
-        devices=tuple(sorted({one["device"] for one in repeats})),
-        text=f"{what}: {Kind.CALLS}: {repeats_text(repeats)}; the checked call is right",
+        kind=kind,
+        array=arrays[0],
+        processes=tuple(sorted(set(processes))),
+        devices=tuple(sorted(set(devices))),
+        text=text,
     )
 
 

@@ -138,11 +138,13 @@ class OutputOracle:
         both = zip(self.sources, sources, strict=True)
         return self.reading(new if old.shape == self.shape else old for old, new in both)
 
+    def reading_instead(self, number: int, source: Source) -> "OutputOracle":
+        """The same if one input has another source."""
+        return self.reading(source if i == number else x for i, x in enumerate(self.sources))
+
     def only(self, index: Index, number: int, block: Index | None) -> Expected:
         """Values of a tile if an input is zero outside a block, or everywhere if it is None."""
-        sources = list(self.sources)
-        sources[number] = Only(sources[number], block)
-        return self.reading(sources).block(index)
+        return self.reading_instead(number, Only(self.sources[number], block)).block(index)
 
     def halo(self, block: Index, dimension: int) -> int:
         """How far beyond a block it needs elements of inputs of the output's shape."""

@@ -27,10 +27,11 @@ def common(one: Index, other: Index) -> Index | None:
     return both if all(s.start < s.stop for s in both) else None
 
 
-def around(index: Index, element: Sequence[int], length: int) -> Index:
-    """The part of a block around an element, at most `length` long in each dimension."""
+def around(index: Index, element: Sequence[int], lengths: int | Sequence[int]) -> Index:
+    """The part of a block around an element, at most that long in each dimension."""
     tile = []
-    for s, at in zip(index, element, strict=True):
+    most = [lengths] * len(index) if isinstance(lengths, int) else lengths
+    for s, at, length in zip(index, element, most, strict=True):
         start = min(max(s.start, at - length // 2), max(s.start, s.stop - length))
         tile.append(slice(start, min(s.stop, start + length)))
     return tuple(tile)
