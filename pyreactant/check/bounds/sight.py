@@ -193,11 +193,13 @@ def count_wrong(wrong: np.ndarray, start: Sequence[int], shape: Sequence[int]) -
     counts = np.zeros(grid_of(shape), np.int64)
     if not wrong.any():
         return counts
-    leading, length = shape[:-1], shape[-1] if shape else 1
-    places = [at + first for at, first in zip(np.nonzero(wrong), start, strict=True)]
-    lines = np.ravel_multi_index(places[:-1], leading) if leading else np.zeros(1, np.int64)
-    columns = places[-1] if shape else np.zeros(1, np.int64)
-    cells = lines * counts.shape[0] // math.prod(leading), columns * counts.shape[1] // length
+    # Two dimensions at least: a vector is one line, a scalar one line of one element.
+    more = [1] * (2 - len(shape))
+    whole, first = (*more, *shape), (*(0 for _ in more), *start)
+    at = np.nonzero(wrong.reshape((*more, *wrong.shape)))
+    *leading, columns = (place + begin for place, begin in zip(at, first, strict=True))
+    lines = np.ravel_multi_index(leading, whole[:-1])
+    cells = lines * counts.shape[0] // math.prod(whole[:-1]), columns * counts.shape[1] // whole[-1]
     np.add.at(counts, cells, 1)
     return counts
 
