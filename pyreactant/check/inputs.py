@@ -73,8 +73,8 @@ def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
     """The sets beyond the ordinary one that a program defines at a size and element type."""
     if not any(what.is_data for what in case.inputs(size, dtype)):
         return ()
-    found = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
-    return tuple(one for one in found if one is not None)
+    sets = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
+    return tuple(data for data in sets if data is not None)
 
 
 class _Scaled(RandomSource):
@@ -124,15 +124,13 @@ class _Placed:
     def read(self, index: Index) -> np.ndarray:
         """One block, the same each time."""
         rows, columns = _places(self.shape, index)
-        shape = tuple(s.stop - s.start for s in index)
-        parts = 2 if self.dtype.kind == "c" else 1
-        found = np.empty(shape, self.dtype)
+        block: np.ndarray = np.empty(tuple(s.stop - s.start for s in index), self.dtype)
+        # NumPy's views of the parts do not exist for bfloat16.
+        parts = (block.real, block.imag) if self.dtype.kind == "c" else (block,)
         with np.errstate(all="ignore"):
-            for part, into in zip(range(parts), (found.real, found.imag), strict=False):
-                # NumPy's views of the parts do not exist for bfloat16.
-                target = into if parts == 2 else found
-                target[...] = self._values(index, rows, columns, part)
-        return found
+            for part, into in enumerate(parts):
+                into[...] = self._values(index, rows, columns, part)
+        return block
 
     def _values(self, index: Index, rows: np.ndarray, columns: np.ndarray, part: int) -> np.ndarray:
         raise NotImplementedError
@@ -251,8 +249,8 @@ class _Wide(_Placed):
         mixed = sign * (1 + fraction) * np.ldexp(1.0, own.astype(np.int64) + self._low)
         offset = size * turn * (1 + fraction * 2.0 ** -(_significand(self.dtype.name) * 2 // 5))
         even = size * (2 * fraction - 1)
-        found = np.where(kind == 0, mixed, np.where(kind == 3, even, offset))
-        return found * self._what.scale
+        values = np.where(kind == 0, mixed, np.where(kind == 3, even, offset))
+        return values * self._what.scale
 
 
 def _joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
@@ -296,9 +294,9 @@ class _Special(_Placed):
         usual = source(self._what, self._seed, self._stream).read(index)
         if self.dtype.kind == "c":
             usual = (usual.real, usual.imag)[part]
-        found = usual.astype(np.float64)
+        values = usual.astype(np.float64)
         if part:
-            return found
+            return values
         length = self.shape[-1] if self.shape else 1
         if self.shape and math.prod(self.shape[:-1]) == 1:  # a vector: one of eight elements
             rows, columns = columns // 8 * 2 + 1, columns + 1
@@ -307,7 +305,7 @@ class _Special(_Placed):
         which, sign = number % len(self._kinds), 1.0 - 2 * (number // len(self._kinds) % 2)
         turn = 1.0 - 2 * ((rows + columns) // 8 % 2)
         small = float(finfo(self.dtype).tiny) / 2
-        values = {
+        special = {
             "nan": np.nan,
             "inf": sign * np.inf,
             "-inf": -np.inf,
@@ -315,8 +313,8 @@ class _Special(_Placed):
             "denormal": turn * small,
         }
         for place, kind in enumerate(self._kinds):
-            found = np.where(chosen & (which == place), values[kind], found)
-        return found
+            values = np.where(chosen & (which == place), special[kind], values)
+        return values
 
 
 # Whole numbers.
@@ -347,9 +345,9 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
 
     zeros = "" if step == 1 else f", 1 of {step} is not zero"
     text = f"whole numbers from -{largest} to {largest}{zeros}"
-    found = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
+    probe = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
     known = step == 1 or case.tried is None
-    return found if known or _shows(case, size, dtype, found, 2**bits) else None
+    return probe if known or _shows(case, size, dtype, probe, 2**bits) else None
 
 
 def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> bool:
@@ -382,9 +380,9 @@ class _Whole(_Placed):
     def _values(self, index: Index, rows: np.ndarray, columns: np.ndarray, part: int) -> np.ndarray:
         words = self._words(index, part)
         size = 1 + (words >> np.uint32(1)) % np.uint32(self._largest)
-        found = np.where(words & np.uint32(1), -1.0, 1.0) * size
+        values = np.where(words & np.uint32(1), -1.0, 1.0) * size
         kept = (rows * self._apart + columns) % self._step == 0
-        return np.where(kept, found, 0.0)
+        return np.where(kept, values, 0.0)
 
 
 class _Numbered(_Placed):

@@ -49,19 +49,20 @@ class Tracked(NDArrayOperatorsMixin):
         bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
             infinite where unknown. Views of `value` have the same views of `bound`.
         model: Rounding model of the runtime.
+        estimated: Why the bound is estimated (see `estimate`); "" if it is derived.
 
     Attributes:
         held: The values as they are in memory; products in float32 and moves take them.
     """
 
-    __slots__ = ("bound", "held", "model")
+    __slots__ = ("bound", "estimated", "held", "model")
 
-    def __init__(self, value: Any, bound: Any, model: Model) -> None:
+    def __init__(self, value: Any, bound: Any, model: Model, estimated: str = "") -> None:
         self.held = np.asarray(value)
         self.bound = np.asarray(bound, np.float64)
         if self.bound.shape != self.held.shape:
             self.bound = np.broadcast_to(self.bound, self.held.shape)
-        self.model = model
+        self.model, self.estimated = model, estimated
 
     @property
     def value(self) -> np.ndarray:
@@ -103,7 +104,7 @@ class Tracked(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> "Tracked":
         index = certain_index(key)
-        return type(self)(self.held[index], self.bound[index], self.model)
+        return Tracked(self.held[index], self.bound[index], self.model, self.estimated)
 
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Tracked) and key.bound.any() and np.ndim(new) == 0:
@@ -177,7 +178,7 @@ class Tracked(NDArrayOperatorsMixin):
 
     def copy(self, *_: Any) -> "Tracked":
         """As `numpy.ndarray.copy`."""
-        return type(self)(self.value.copy(), self.bound.copy(), self.model)
+        return Tracked(self.value.copy(), self.bound.copy(), self.model)
 
     def flatten(self) -> "Tracked":
         """As `numpy.ndarray.flatten`."""
@@ -209,23 +210,6 @@ class Tracked(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         return f"Tracked({self.value!r}, bound={self.bound!r})"
-
-
-class Estimated(Tracked):
-    """A Tracked array whose bound is estimated, not derived (see `estimate`).
-
-    Attributes:
-        reason: Why no bound could be derived.
-    """
-
-    __slots__ = ("reason",)
-
-    def __init__(self, value: Any, bound: Any, model: Model, reason: str = "") -> None:
-        super().__init__(value, bound, model)
-        self.reason = reason
-
-    def __getitem__(self, key: Any) -> "Estimated":
-        return Estimated(self.value[key], self.bound[key], self.model, self.reason)
 
 
 _METHODS = (

@@ -16,7 +16,7 @@ from ...arrays.source import Source
 from ..bounds.expected import Expected
 from ..bounds.model import Model
 from ..bounds.rules.products import Float32Products
-from ..bounds.tracked import Estimated, Tracked
+from ..bounds.tracked import Tracked
 from ..programs.case import Case
 from .parts import Absolute, Only, elements_of
 
@@ -104,7 +104,7 @@ class OutputOracle:
         return Expected(
             block.value,
             block.bound,
-            estimated=block.reason if isinstance(block, Estimated) else "",
+            estimated=block.estimated,
             absolute=absolute,
             float32_products=formed,
         )

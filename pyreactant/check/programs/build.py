@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Subscripts:
 
     def shape(self, subscripts: str, n: int) -> Shape:
         """Shape of an array with these subscripts."""
-        return tuple(self.sizes.get(label, _same)(n) for label in subscripts)
+        return tuple(self.sizes[label](n) if label in self.sizes else n for label in subscripts)
 
     def needs(self, output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
         """As `Case.needs`: the output's slice for its own labels, everything for the others."""
@@ -101,17 +102,17 @@ class Subscripts:
 
     def axes(self, layout: Layout) -> dict[str, tuple[str, ...]] | None:
         """The axes of each label; None if they differ between arrays, or two labels share one."""
-        found: dict[str, tuple[str, ...]] = {}
+        known: dict[str, tuple[str, ...]] = {}
         arrays = zip(
             (*self.inputs, *self.outputs), (*layout.in_specs, *layout.out_specs), strict=True
         )
         for subscripts, one in arrays:
             padded = (*one, *[None] * (len(subscripts) - len(one)))
             for label, entry in zip(subscripts, padded, strict=True):
-                if found.setdefault(label, as_axes(entry)) != as_axes(entry):
+                if known.setdefault(label, as_axes(entry)) != as_axes(entry):
                     return None
-        used = [axis for axes in found.values() for axis in axes]
-        return found if len(used) == len(set(used)) else None
+        used = [axis for axes in known.values() for axis in axes]
+        return known if len(used) == len(set(used)) else None
 
     def cut_of(self, label: str, mesh: Mesh, axes: Assignment) -> int:
         """The number of blocks along a dimension with this label."""
@@ -150,10 +151,6 @@ def spec(subscripts: str, cuts: Assignment) -> Spec:
     return tuple(as_entry(cuts.get(label, ())) for label in subscripts)
 
 
-def _same(n: int) -> int:
-    return n
-
-
 Count = Callable[[Mesh, Layout, int, str], int | None]
 """See `Case.communicated`."""
 
@@ -167,7 +164,7 @@ def subscript_case(
     subscripts: Subscripts,
     reference: Callable[..., Any],
     *,
-    scales: Mapping[int, Callable[[int], float]] | None = None,
+    scales: Mapping[int, Callable[[int], float]] = MappingProxyType({}),
     extra: Callable[[Mesh, int], Iterable[Layout]] | None = None,
     **fields: Any,
 ) -> Case:
@@ -187,7 +184,7 @@ def subscript_case(
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
-            Input(one, subscripts.shape(one, n), dtype, scale=(scales or {}).get(i, _one)(n))
+            Input(one, subscripts.shape(one, n), dtype, scale=scales[i](n) if i in scales else 1.0)
             for i, one in enumerate(subscripts.inputs)
         )
 
@@ -227,10 +224,6 @@ def subscript_case(
         "communicated": reduced(subscripts),
     }
     return Case(program=program, summary=summary, **(usual | fields))
-
-
-def _one(n: int) -> float:
-    return 1.0
 
 
 # Most bytes that a device receives, in closed form.

@@ -123,21 +123,6 @@ def cuts_evenly(mesh: Mesh, spec: Spec, shape: Shape) -> bool:
     return True
 
 
-def no_static(size: int) -> Mapping[str, Any]:
-    """A program without static arguments."""
-    return {}
-
-
-def no_contraction(output: int) -> tuple[tuple[int, int], ...]:
-    """A program that sums over no dimension of its inputs."""
-    return ()
-
-
-def no_count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    """A program without a closed form of its communication."""
-    return None
-
-
 class Inputs:
     """The inputs of an oracle, of which it reads the parts that it needs.
 
@@ -278,15 +263,15 @@ class Case:
     candidates: Callable[[Mesh, int], Iterable[Layout]]
     needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
     oracle: Oracle | None
-    static: Callable[[int], Mapping[str, Any]] = no_static
+    static: Callable[[int], Mapping[str, Any]] = lambda size: {}
     exact: bool = False
     random: bool = False
-    contracted: Callable[[int], tuple[tuple[int, int], ...]] = no_contraction
+    contracted: Callable[[int], tuple[tuple[int, int], ...]] = lambda output: ()
     factors: tuple[tuple[int, bool], ...] = ()
     domain: Domain = ASSUMED
     lost_bits: int = 0
     tried: Callable[[int, str], tuple[int, int]] | None = None
-    communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count
+    communicated: Callable[[Mesh, Layout, int, str], int | None] = lambda *_: None
 
     @property
     def name(self) -> str:
@@ -315,14 +300,18 @@ class Case:
     def fits(self, mesh: Mesh, layout: Layout, size: int) -> bool:
         """Whether a layout shards all arrays into equal blocks."""
         dtype = self.dtypes[0]
-        shapes = [one.shape for one in self.inputs(size, dtype)]
-        specs = [*layout.in_specs]
+        shapes, specs = self.shapes(size, dtype), [*layout.in_specs]
         if self.outputs is not None:
-            shapes += [one.shape for one in self.outputs(size, dtype)]
             specs += layout.out_specs
         if len(shapes) != len(specs):
             return False
         return all(map(lambda spec, shape: cuts_evenly(mesh, spec, shape), specs, shapes))
+
+    def shapes(self, size: int, dtype: str | None = None) -> list[Shape]:
+        """The shapes of inputs and outputs that are known before a run."""
+        dtype = dtype or self.dtypes[0]
+        shapes = [what.shape for what in self.inputs(size, dtype)]
+        return shapes + [one.shape for one in (self.outputs(size, dtype) if self.outputs else ())]
 
     def sums(self, size: int, dtype: str) -> tuple[int, int]:
         """How many times larger a result may be than a product of elements, and its lost bits.
@@ -355,8 +344,6 @@ class Case:
         in_full: bool = False,
     ) -> Tracked | np.ndarray:
         """Compute one block of an output by the oracle from the needed parts of the inputs.
-
-        The error bound of an `Estimated` block is estimated, not derived.
 
         Args:
             output: Number of the output.
