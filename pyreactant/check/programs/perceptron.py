@@ -261,7 +261,8 @@ def _over_batch(x: Any, y: Any, alike: np.ndarray) -> Any:
     if x is None:
         inherited = _norms(y.bound) + alike.sum(axis=0)
     else:
-        rows, largest = norms(x, 1).of_value, np.abs(x.held).max(axis=1)
+        # Without a temporary array: x is large.
+        rows, largest = norms(x, 1).of_value, np.maximum(x.held.max(axis=1), -x.held.min(axis=1))
         # Both are at least the root of the sum of the squares of the products.
         random = np.minimum(np.outer(largest, _norms(y.bound)), np.outer(rows, y.bound.max(axis=0)))
         inherited = random + np.outer(rows, _norms(alike))

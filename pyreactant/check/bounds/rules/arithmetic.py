@@ -14,6 +14,7 @@ import numpy as np
 from ..model import Accuracy, Model
 from ..tracked import (
     FUNCTIONS,
+    UFUNCS,
     Tracked,
     UnknownOperationError,
     _numpy,
@@ -145,11 +146,6 @@ def _share(x: Tracked, error: np.ndarray) -> np.ndarray:
     return np.abs(x.value) * error if error.any() else np.zeros(())
 
 
-@rule(np.square)
-def _square(m: Model, x: Tracked) -> Tracked:
-    return _multiply(m, x, x)
-
-
 @rule(np.divide)
 def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
     z = x.value / y.value
@@ -163,7 +159,6 @@ def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
     return computed(z, e, m.function("divide", np.iscomplexobj(z)), m, _infinite_quotient(x, y))
 
 
-@rule(np.reciprocal)
 def _reciprocal(m: Model, x: Tracked) -> Tracked:
     return _divide(m, Tracked(np.ones(()), 0.0, m), x)
 
@@ -226,11 +221,6 @@ def _real_power(m: Model, x: Tracked, y: Tracked) -> Tracked:
     return Tracked(value, np.where(np.isnan(bound), np.inf, bound), m)
 
 
-@rule(np.positive)
-def _positive(_: Model, x: Tracked) -> Tracked:
-    return x.copy()
-
-
 @rule_of_each(np.negative, np.conjugate)
 def _turned(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
     return Tracked(ufunc(x.value), unshared(x), m)
@@ -266,25 +256,22 @@ def _whole(*operands: Tracked) -> bool:
     return all(x.value.dtype.kind in "iu" and not x.narrow.any() for x in operands)
 
 
-@rule(np.divmod)
-def _divmod(m: Model, x: Tracked, y: Tracked) -> tuple[Tracked, Tracked]:
-    return x // y, x % y
-
-
 @rule(np.modf)
 def _modf(m: Model, x: Tracked) -> tuple[Tracked, Tracked]:
     whole = _numpy.trunc(x)
     return x - whole, whole
 
 
-@rule(np.deg2rad, np.radians)
-def _radians(m: Model, x: Tracked) -> Tracked:
-    return x * (math.pi / 180)
-
-
-@rule(np.rad2deg, np.degrees)
-def _degrees(m: Model, x: Tracked) -> Tracked:
-    return x * (180 / math.pi)
+UFUNCS |= {
+    np.square: lambda m, x: _multiply(m, x, x),
+    np.reciprocal: _reciprocal,
+    np.positive: lambda m, x: x.copy(),
+    np.divmod: lambda m, x, y: (x // y, x % y),
+    np.deg2rad: lambda m, x: x * (math.pi / 180),
+    np.radians: lambda m, x: x * (math.pi / 180),
+    np.rad2deg: lambda m, x: x * (180 / math.pi),
+    np.degrees: lambda m, x: x * (180 / math.pi),
+}
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:

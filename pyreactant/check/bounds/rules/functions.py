@@ -155,12 +155,6 @@ def _of_formula(value: np.ndarray, formula: Tracked) -> Tracked:
     return bounded(value, formula.bound + apart, formula.model, lambda: formula.bound == 0)
 
 
-@function(np.sinc)
-def _sinc(x: Tracked) -> Any:
-    angle = math.pi * x
-    return _numpy.where(x == 0, 1.0, _numpy.sin(angle) / angle)
-
-
 @function(np.angle)
 def _angle(z: Tracked, deg: bool = False) -> Any:
     angle = _numpy.arctan2(_numpy.imag(z), _numpy.real(z))
@@ -203,14 +197,11 @@ def _copy(a: Tracked, order: str = "K", subok: bool = False) -> Tracked:
     return a.copy()
 
 
-@function(_numpy.real)
-def _real(val: Tracked) -> Tracked:
-    return Tracked(val.value.real.copy(), unshared(val), val.model)
-
-
-@function(_numpy.imag)
-def _imag(val: Tracked) -> Tracked:
-    return Tracked(np.array(val.value.imag), unshared(val), val.model)
+FUNCTIONS |= {
+    np.sinc: lambda x: _numpy.where(x == 0, 1.0, _numpy.sin(math.pi * x) / (math.pi * x)),
+    np.real: lambda val: Tracked(val.value.real.copy(), unshared(val), val.model),
+    np.imag: lambda val: Tracked(np.array(val.value.imag), unshared(val), val.model),
+}
 
 
 def _like(make: Any) -> Any:

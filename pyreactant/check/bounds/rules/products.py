@@ -12,6 +12,8 @@ import numpy as np
 from .. import fused
 from ..model import Model
 from ..tracked import (
+    FUNCTIONS,
+    UFUNCS,
     Tracked,
     UnknownOperationError,
     _numpy,
@@ -273,12 +275,6 @@ def _dot(a: Any, b: Any) -> Any:
     return x @ y if y.ndim <= 2 and x.ndim <= 2 else _numpy.tensordot(x, y, (-1, -2))
 
 
-@function(np.vdot)
-def _vdot(a: Any, b: Any) -> Any:
-    x, y = map(_numpy.ravel, all_tracked(a, b))
-    return _numpy.conjugate(x) @ y
-
-
 @function(np.inner)
 def _inner(a: Any, b: Any) -> Any:
     x, y = all_tracked(a, b)
@@ -289,11 +285,6 @@ def _inner(a: Any, b: Any) -> Any:
 def _outer(a: Any, b: Any) -> Any:
     x, y = map(_numpy.ravel, all_tracked(a, b))
     return x[:, None] * y[None, :]
-
-
-@function(np.linalg.outer)
-def _linalg_outer(x1: Any, x2: Any, /) -> Any:
-    return _outer(x1, x2)
 
 
 @function(np.kron)
@@ -325,33 +316,27 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return (rows @ columns).reshape(shape)
 
 
-@rule(np.vecdot)
-def _vecdot(m: Model, x: Tracked, y: Tracked) -> Any:
-    return _numpy.matmul(_numpy.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
+UFUNCS |= {
+    np.vecdot: lambda m, x, y: (x.conj()[..., None, :] @ y[..., :, None])[..., 0, 0],
+    np.matvec: lambda m, x, y: (x @ y[..., :, None])[..., 0],
+    np.vecmat: lambda m, x, y: (x.conj()[..., None, :] @ y)[..., 0, :],
+}
 
 
-@rule(np.matvec)
-def _matvec(m: Model, x: Tracked, y: Tracked) -> Any:
-    return _numpy.matmul(x, y[..., :, None])[..., 0]
-
-
-@rule(np.vecmat)
-def _vecmat(m: Model, x: Tracked, y: Tracked) -> Any:
-    return _numpy.matmul(_numpy.conjugate(x)[..., None, :], y)[..., 0, :]
+def _folded(function: Any, mode: str, *operands: Any) -> Tracked:
+    tracked = all_tracked(*operands)
+    n = min(map(len, tracked))
+    return sums_of_products(functools.partial(function, mode=mode), tracked, n)
 
 
 @function(np.convolve)
 def _convolve(a: Any, v: Any, mode: str = "full") -> Tracked:
-    operands = all_tracked(a, v)
-    n = min(map(len, operands))
-    return sums_of_products(functools.partial(np.convolve, mode=mode), operands, n)
+    return _folded(np.convolve, mode, a, v)
 
 
 @function(np.correlate)
 def _correlate(a: Any, v: Any, mode: str = "valid") -> Tracked:
-    operands = all_tracked(a, v)
-    n = min(map(len, operands))
-    return sums_of_products(functools.partial(np.correlate, mode=mode), operands, n)
+    return _folded(np.correlate, mode, a, v)
 
 
 @function(np.linalg.multi_dot)
@@ -390,9 +375,11 @@ def _vander(x: Tracked, N: Any = None, increasing: bool = False) -> Any:
     return found if increasing else found[..., ::-1]
 
 
-@function(np.linalg.matmul)
-def _linalg_matmul(x1: Any, x2: Any, /) -> Any:
-    return _numpy.matmul(x1, x2)
+FUNCTIONS |= {
+    np.vdot: lambda a, b: _numpy.matmul(*all_tracked(_numpy.ravel(a).conj(), _numpy.ravel(b))),
+    np.linalg.outer: lambda x1, x2, /: _outer(x1, x2),
+    np.linalg.matmul: lambda x1, x2, /: _numpy.matmul(x1, x2),
+}
 
 
 @function(np.linalg.tensordot)

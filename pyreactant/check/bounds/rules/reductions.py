@@ -155,7 +155,7 @@ def _nansum(
 @function(np.nanmean)
 def _nanmean(
     a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
-) -> Tracked:
+) -> Any:
     counted = _sum(~_numpy.isnan(a), axis, keepdims=keepdims)
     return _nansum(a, axis, dtype, keepdims=keepdims) / counted
 
