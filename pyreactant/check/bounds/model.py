@@ -168,16 +168,16 @@ class Model:
             partials: Most devices that share a sum.
             random: Whether sums run over data without structure.
         """
-        found = as_dtype(dtype)
-        own = float(finfo(found).eps) / 2 + _ORACLE
-        short = found.itemsize < SHORT
+        numbers = as_dtype(dtype)
+        own = float(finfo(numbers).eps) / 2 + _ORACLE
+        short = numbers.itemsize < SHORT
         sums = float(np.finfo(np.float32).eps) / 2 + _ORACLE if short else own
         operand = 0.0
-        if found.name in ("float32", "complex64"):
+        if numbers.name in ("float32", "complex64"):
             operand = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
         functions = _ON_CPU if platform == "cpu" else _SHORT_FUNCTION
         return cls(
-            dtype=found,
+            dtype=numbers,
             roundoff=own,
             sum_roundoff=sums,
             operand_roundoff=operand,

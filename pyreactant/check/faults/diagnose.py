@@ -56,12 +56,12 @@ def differing(
     return others
 
 
-def copies_text(found: Sequence[Differing]) -> str:
+def copies_text(copies: Sequence[Differing]) -> str:
     """Which copies differ, in a few words."""
-    first = found[0]
+    first = copies[0]
     devices = ", ".join(str(b.device) for b in first[:8])
     more = f" and {len(first) - 8} more" if len(first) > 8 else ""
-    others = f"; so do copies of {len(found) - 1} other blocks" if len(found) > 1 else ""
+    others = f"; so do copies of {len(copies) - 1} other blocks" if len(copies) > 1 else ""
     plural = "s" if len(first) > 1 else ""
     return (
         f"block {block_text(first[0].index)} of {first[0].array} has other bits on device{plural} "
@@ -267,20 +267,20 @@ def _reasons(
     absent = [verdict.device for verdict in wrong if verdict.index is None]
     if absent:
         return [(Kind.FEWER_DEVICES, f"no block on {_named('device', absent)}")]
-    found = [
+    of_orders = [
         (kind, description)
         for kind, description, held in orders(plan.sharding, plan.shape)
         if all(_may_hold(verdict, held.get(verdict.device)) for verdict in blocks)
     ]
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
-    if not found and not common:
+    if not of_orders and not common:
         # No kind fits all wrong blocks: take those that fit most of them.
         kinds = [kind for verdict in wrong for kind in verdict.kinds]
         common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
         common = [kind for kind in common if kind != Kind.UNKNOWN or kind == common[0]]
-    if found:
+    if of_orders:
         common = [kind for kind in common if kind not in _OF_ORDERS]
-    return found + [(kind, _description(kind, wrong)) for kind in common]
+    return of_orders + [(kind, _description(kind, wrong)) for kind in common]
 
 
 def _of_one_process(
@@ -292,12 +292,12 @@ def _of_one_process(
     """
     named = f"process {process}{f' on {host}' if host else ''}"
     every = all(Kind.LOWER_PRECISION in block.kinds for block in blocks if block.process == process)
-    found: list[tuple[Kind, str]] = [
+    own: list[tuple[Kind, str]] = [
         (kind, f"all blocks of {named}, and of no other" if kind == Kind.LOWER_PRECISION else text)
         for kind, text in reasons
         if kind != Kind.UNKNOWN and (every or kind != Kind.LOWER_PRECISION)
     ]
-    return found or [(Kind.ONE_PROCESS, f"only {named} has wrong blocks")]
+    return own or [(Kind.ONE_PROCESS, f"only {named} has wrong blocks")]
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:

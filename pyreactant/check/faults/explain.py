@@ -243,9 +243,9 @@ def block_verdict(
             must = f"the device must hold block {block_text(expected)}"
         parts.insert(0, must)
     text = f", block {block_text(shard.index)}: {'; '.join(parts)}" if parts else ""
-    found = _of_device(name, shard.device, shard.index, expected, kinds, text)
+    whole = _of_device(name, shard.device, shard.index, expected, kinds, text)
     values = replace(verdict, worst=None, places=None) if verdict.passed else verdict
-    return replace(found, values=values, matches=matches)
+    return replace(whole, values=values, matches=matches)
 
 
 def _of_device(
@@ -286,8 +286,8 @@ def misshapen(
         f": it holds {got.dtype.name}{list(got.shape)} for block {block_text(shard.index)} of "
         f"dtype {dtype}"
     )
-    found = _of_device(name, shard.device, shard.index, expected, [Kind.STRUCTURE], text)
-    return replace(found, matches=matches)
+    whole = _of_device(name, shard.device, shard.index, expected, [Kind.STRUCTURE], text)
+    return replace(whole, matches=matches)
 
 
 def _error_text(verdict: Verdict) -> str:

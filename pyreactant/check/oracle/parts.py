@@ -87,18 +87,18 @@ class PlacedSource(Altered):
 
     def read(self, index: Index) -> np.ndarray:
         """One block, from the devices if they hold all of it."""
-        found = []
+        pieces = []
         for block, data in self._blocks.values():
             both = common(index, block)
             if both is not None:
-                found.append((both, data[within(both, block)]))
+                pieces.append((both, data[within(both, block)]))
         wanted = tuple(s.stop - s.start for s in index)
-        if sum(part.size for _, part in found) != np.prod(wanted, dtype=np.int64):
+        if sum(part.size for _, part in pieces) != np.prod(wanted, dtype=np.int64):
             return self._source.read(index)
-        if len(found) == 1:
-            return found[0][1]
+        if len(pieces) == 1:
+            return pieces[0][1]
         whole = np.empty(wanted, self.dtype)
-        for both, part in found:
+        for both, part in pieces:
             whole[within(both, index)] = part
         return whole
 
@@ -139,8 +139,8 @@ class Rounded(Altered):
 
     def _short(self, x: np.ndarray) -> np.ndarray:
         part, exponent = np.frexp(x.astype(np.float64))
-        found: np.ndarray = np.ldexp(np.rint(np.ldexp(part, self._bits)), exponent - self._bits)
-        return found
+        short: np.ndarray = np.ldexp(np.rint(np.ldexp(part, self._bits)), exponent - self._bits)
+        return short
 
 
 class Rearranged(Altered):
@@ -221,11 +221,11 @@ class Only(Altered):
         self._block = block
 
     def read(self, index: Index) -> np.ndarray:
-        found: np.ndarray = np.zeros([s.stop - s.start for s in index], self.dtype)
+        block: np.ndarray = np.zeros([s.stop - s.start for s in index], self.dtype)
         both = None if self._block is None else common(index, self._block)
         if both is not None:
-            found[within(both, index)] = self._source.read(both)
-        return found
+            block[within(both, index)] = self._source.read(both)
+        return block
 
 
 class Stale(Altered):
@@ -238,10 +238,10 @@ class Stale(Altered):
         self._old = old
 
     def read(self, index: Index) -> np.ndarray:
-        found = self._old.read(index).copy()
+        block = self._old.read(index).copy()
         own = list(index)
         own[self._dimension] = self._inside
         both = common(index, tuple(own))
         if both is not None:
-            found[within(both, index)] = self._source.read(both)
-        return found
+            block[within(both, index)] = self._source.read(both)
+        return block

@@ -72,18 +72,18 @@ def case_of(program: Program) -> Case:
 def _of_a_file(program: Program) -> Case:
     """A StableHLO file as a case: its arguments have the shapes and types that the file says."""
     data = stablehlo.read(program)
-    found = stablehlo.arguments(program, data)
-    if not found:
+    arguments = stablehlo.arguments(program, data)
+    if not arguments:
         raise InvalidArgumentError(
             f"{stablehlo.label(program)} has no arguments, so there is nothing to shard and "
             "check; export a function of arrays"
         )
-    if program.inputs not in ((), shapes := tuple(shape for shape, _ in found)):
+    if program.inputs not in ((), shapes := tuple(shape for shape, _ in arguments)):
         raise InvalidArgumentError(
             f"{stablehlo.label(program)} takes arguments of the shapes {shapes}, got inputs="
             f"{program.inputs}; leave inputs= away"
         )
-    types = [as_dtype(name).name for _, name in found]
+    types = [as_dtype(name).name for _, name in arguments]
     dtype = next((name for name in types if is_float(as_dtype(name))), types[0])
 
     moving = [is_float(as_dtype(name)) == is_float(as_dtype(dtype)) for name in types]
@@ -91,7 +91,7 @@ def _of_a_file(program: Program) -> Case:
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
             Input(f"argument {i}", shape, types[i], "uniform" if moving[i] else "chooses")
-            for i, (shape, _) in enumerate(found)
+            for i, (shape, _) in enumerate(arguments)
         )
 
     summary = f"StableHLO file {program.stablehlo} (blake2b {stablehlo.digest(data)})"
@@ -178,12 +178,12 @@ class _Oracle:
                 f"{self._name} must return an array of numbers, or a tree of such arrays, got "
                 f"{problem}"
             )
-        found = tuple(map(np.shape, leaves(result)))
-        known = self._shapes.setdefault(tuple(array.shape for array in arrays), found)
-        if found != known:
+        shapes = tuple(map(np.shape, leaves(result)))
+        known = self._shapes.setdefault(tuple(array.shape for array in arrays), shapes)
+        if shapes != known:
             raise InvalidArgumentError(
                 f"{self._name} must return arrays of the same shapes for all numbers, as a "
-                f"compiled program does, got {_text(known)} and {_text(found)}; correct the oracle"
+                f"compiled program does, got {_text(known)} and {_text(shapes)}; correct the oracle"
             )
         return result
 
@@ -195,15 +195,15 @@ def _text(shapes: tuple[Shape, ...]) -> str:
 def _problem(result: Any) -> str:
     """Why an oracle's result cannot be compared with a program's, and what to do; "" if it can."""
     try:
-        found = leaves(result)
+        results = leaves(result)
     except TypeError as error:  # runtimes sort the keys of a dict
         return f"a dict whose keys have no order ({error}); use keys of one type"
-    if not found:
+    if not results:
         return f"{result!r}, which has none; return the expected result"
     nested = isinstance(result, list) and isinstance(result[0], list)
-    if nested and all(isinstance(one, (bool, int, float, complex)) for one in found):
+    if nested and all(isinstance(one, (bool, int, float, complex)) for one in results):
         return "a list of lists of numbers, whose every number is one result; return an array"
-    for one in found:
+    for one in results:
         if isinstance(one, np.ma.MaskedArray):
             return "a masked array, whose masked elements have no value; return filled(...) of it"
         dtype = np.asarray(one).dtype

@@ -147,8 +147,8 @@ def _bounded(
     rounding = slack * sum(one.product_error(*sums, vector) for one in models)
     # Partial sums may overflow where the whole does not.
     error = np.where(size > model.largest, np.inf, error)
-    found = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
-    return with_infinities(found, np.matmul, factors)
+    product = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
+    return with_infinities(product, np.matmul, factors)
 
 
 def _by_vector(z: np.ndarray, n: int, factors: Sequence[Tracked]) -> bool:
@@ -247,8 +247,8 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         sums = (n + steps, size, size + error, np.sqrt(sizes))
         rounding = steps * 1.01 * worst.product_error(*sums, parts, by_vector=True)
     error = np.where(size > model.largest, np.inf, error)
-    found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
-    return with_infinities(found, function, operands)
+    sums_with_bound = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
+    return with_infinities(sums_with_bound, function, operands)
 
 
 def _value(x: Tracked) -> np.ndarray:
@@ -362,17 +362,17 @@ def _matrix_power(a: Tracked, n: int) -> Any:
 @function(np.polyval)
 def _polyval(p: Any, x: Any) -> Any:
     p, x = all_tracked(p, x)
-    found = p[0] + 0 * x
+    value = p[0] + 0 * x
     for i in range(1, len(p)):
-        found = found * x + p[i]
-    return found
+        value = value * x + p[i]
+    return value
 
 
 @function(np.vander)
 def _vander(x: Tracked, N: Any = None, increasing: bool = False) -> Any:
     n = len(x) if N is None else N
-    found = _numpy.stack([x**i for i in range(n)], axis=-1)
-    return found if increasing else found[..., ::-1]
+    powers = _numpy.stack([x**i for i in range(n)], axis=-1)
+    return powers if increasing else powers[..., ::-1]
 
 
 FUNCTIONS |= {

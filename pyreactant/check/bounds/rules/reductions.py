@@ -22,20 +22,20 @@ def _sum(
     how = {"axis": axis, "keepdims": keepdims}
     if a.held.dtype.kind in "biu":
         return Tracked(a.value.sum(**how), a.bound.sum(**how), a.model)
-    found = from_sums(a.model, _length(a, axis), *_sums(a, how))
-    return with_infinities(found, functools.partial(np.sum, **how), (a,))
+    total = from_sums(a.model, _length(a, axis), *_sums(a, how))
+    return with_infinities(total, functools.partial(np.sum, **how), (a,))
 
 
-def with_infinities(found: Tracked, function: Any, operands: tuple[Tracked, ...]) -> Tracked:
+def with_infinities(sums: Tracked, function: Any, operands: tuple[Tracked, ...]) -> Tracked:
     """The result of sums; infinities of exact operands are certain if nothing else overflows."""
 
     def certain() -> Any:
         if any(x.bound.any() for x in operands):
             return np.False_
         rest = function(*(np.where(np.isfinite(x.value), np.abs(x.value), 0.0) for x in operands))
-        return rest < found.model.largest
+        return rest < sums.model.largest
 
-    return bounded(found.value, found.bound, found.model, certain)
+    return bounded(sums.value, sums.bound, sums.model, certain)
 
 
 def sum_of(parts: Iterable[Any]) -> Any:
@@ -46,15 +46,15 @@ def sum_of(parts: Iterable[Any]) -> Any:
         n, sums = n + part.size, [a + b for a, b in zip(sums, more, strict=False)]
     if not isinstance(part, Tracked):
         return np.asarray(sums[0]).astype(part.dtype)  # integers modulo 2**bits, as in runtimes
-    found = from_sums(part.model, n, *sums)
-    return bounded(found.value, found.bound, part.model)
+    total = from_sums(part.model, n, *sums)
+    return bounded(total.value, total.bound, part.model)
 
 
 def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Sums of the values, of the bounds, of |value| + bound, and of its square."""
-    found = _in_one_pass(x, how)
-    if found is not None:
-        return found
+    sums = _in_one_pass(x, how)
+    if sums is not None:
+        return sums
     size, error = np.abs(x.value), np.zeros(())
     if x.narrow.any():
         size += x.bound
@@ -179,8 +179,8 @@ def _cumsum(a: Tracked, axis: Any = None, dtype: Any = None) -> Tracked:
     norms = np.cumsum(np.square(size, out=size), axis=axis, out=size)  # large, so in place
     error += x.model.sum_error(n, sizes, np.abs(z) + error, np.sqrt(norms, out=norms))
     error += n * x.model.tiny
-    found = Tracked(z, error, x.model)
-    return with_infinities(found, functools.partial(np.cumsum, axis=axis), (x,))
+    sums = Tracked(z, error, x.model)
+    return with_infinities(sums, functools.partial(np.cumsum, axis=axis), (x,))
 
 
 @function(np.prod)
@@ -241,8 +241,8 @@ def _matrix_norm(size: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     summed, kept = axes if abs(ord) == 1 else axes[::-1]
     sums = _sum(size, summed, keepdims=True)
     extreme = _numpy.max if ord > 0 else _numpy.min
-    found = extreme(sums, axis=kept, keepdims=True)
-    return found if keepdims else _numpy.squeeze(found, tuple(axes))
+    norm = extreme(sums, axis=kept, keepdims=True)
+    return norm if keepdims else _numpy.squeeze(norm, tuple(axes))
 
 
 @function(np.linalg.vector_norm)
