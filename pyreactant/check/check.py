@@ -32,10 +32,11 @@ from .execute import CaseRun, digest, digests_of
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.subject import Oracle, Subject
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
-from .oracle.parts import PlacedSource, Transposed, around, common, elements_of, within
+from .oracle.sources import PlacedSource, Transposed
 from .product.check import FULL_CHECK_WORK, tolerance_of
 from .product.freivalds import freivalds
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
+from .regions import around, common, elements_of, within
 
 Copies = Sequence[Shard]
 """Shards with the same index."""

@@ -14,8 +14,9 @@ import numpy as np
 from ..arrays.dtypes import as_dtype, finfo, is_float, wide
 from ..arrays.sharding import Index
 from ..arrays.source import RandomSource, Source
-from .oracle.parts import Absolute
-from .programs.case import Case, Input, whole_index
+from .oracle.sources import Absolute
+from .programs.case import Case, Input
+from .regions import whole_index
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyreactant as pr
 from pyreactant.arrays.sharding import Index, NamedSharding, Shard
 from pyreactant.check.execute import CaseRun, run_case
-from pyreactant.check.oracle.parts import Stale, exchanged
+from pyreactant.check.oracle.sources import Stale, exchanged
 from pyreactant.check.programs import find_case
 from pyreactant.check.programs.case import Layout
 from pyreactant.check.records.verdict import Kind

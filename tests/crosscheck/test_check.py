@@ -25,9 +25,9 @@ from pyreactant.check.check import PlacedSource, check_blocks, check_inputs
 from pyreactant.check.execute import CaseRun, digest, run_case
 from pyreactant.check.oracle import oracle
 from pyreactant.check.oracle.oracle import cut, merge
-from pyreactant.check.oracle.parts import around, elements_of
 from pyreactant.check.programs import Layout, find_case
 from pyreactant.check.records.verdict import BlockVerdict, Kind
+from pyreactant.check.regions import around, elements_of
 
 from .broken import broken
 from .changes import all_blocks

@@ -15,8 +15,9 @@ from ...arrays.source import Source
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..oracle.oracle import OutputOracle
-from ..oracle.parts import Rounded, Stale, around, beside, exchanged, within
+from ..oracle.sources import Rounded, Stale, beside, exchanged
 from ..records.verdict import Kind
+from ..regions import around, within
 from .subject import Reason, Wrong, explains, fits
 
 _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)

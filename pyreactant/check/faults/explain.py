@@ -18,8 +18,8 @@ from ...arrays.text import block_text
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.verdict import Verdict
-from ..oracle.parts import around, moved
 from ..records.verdict import BlockVerdict, Kind
+from ..regions import around, moved
 from .diagnose import blocks_of
 from .elements import lower_precision, shifted, transposed, wrong_factor, wrong_halo
 from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum

@@ -12,7 +12,7 @@ from ...arrays.dtypes import wide
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index, NamedSharding
 from ..bounds.expected import Expected
-from ..oracle.parts import alone, masked
+from ..oracle.sources import alone, masked
 from ..records.verdict import ArrayPlan, Kind
 from .subject import Reason, Wrong, explains
 

@@ -13,8 +13,8 @@ from ..bounds.compare import compare, wrong_elements
 from ..bounds.expected import Expected, ulp
 from ..bounds.verdict import Verdict
 from ..oracle.oracle import InputOracle, OutputOracle
-from ..oracle.parts import around, within
 from ..records.verdict import ArrayPlan, Kind
+from ..regions import around, within
 
 Reason = tuple[Kind, str]
 """A kind of fault, and how it explains a block."""

@@ -18,7 +18,8 @@ from ..bounds.model import Model
 from ..bounds.rules.products import Float32Products
 from ..bounds.tracked import Tracked
 from ..programs.case import Case
-from .parts import Absolute, Only, elements_of
+from ..regions import elements_of
+from .sources import Absolute, Only
 
 TILE_BYTES = 4 * 2**20
 """Bytes that a tile may need; each core checks one at a time."""

@@ -18,7 +18,7 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
 from ...arrays.sharding import Index, NamedSharding, as_axes, as_entry
-from ..oracle.parts import common, elements_of
+from ..regions import common, elements_of
 from .case import Case, Input, Inputs, Layout, Oracle, Output, Shape, Spec
 
 Assignment = Mapping[str, tuple[str, ...]]

@@ -19,7 +19,7 @@ from ...base.errors import ShardingError
 from ..bounds.model import Model
 from ..bounds.rules.products import Float32Products
 from ..bounds.tracked import Tracked, track
-from ..oracle.parts import elements_of
+from ..regions import elements_of, whole_index
 
 ASSUMED = Domain()
 """Of a program that states nothing: wide inputs lie in [-1, 1), as ordinary ones do."""
@@ -363,11 +363,6 @@ class Case:
         if self.oracle is not None and self.oracle.elements is not None:
             return self.oracle.elements(output, index, shapes)
         return sum(map(elements_of, (index, *self.needs(output, index, shapes))))
-
-
-def whole_index(shape: Shape) -> Index:
-    """The index of a whole array."""
-    return tuple(slice(0, n) for n in shape)
 
 
 def pieces(part: slice, length: int) -> list[slice]:

@@ -12,7 +12,7 @@ from ...arrays.sharding import Index
 from ..bounds.rules.products import Float32Products, norms
 from ..bounds.rules.reductions import squares
 from ..bounds.tracked import Tracked
-from ..oracle.parts import elements_of
+from ..regions import elements_of
 from .build import Subscripts, all_reduce, subscript_case
 from .case import Inputs, Layout, Oracle, Shape, pieces
 

@@ -20,7 +20,8 @@ from ...base.errors import InvalidArgumentError
 from ..bounds.estimate import outputs_of, tracked_results
 from ..bounds.model import Model
 from ..bounds.tracked import Tracked
-from .case import Input, whole_index
+from ..regions import whole_index
+from .case import Input
 
 ArgumentsOf = Callable[[int, str], tuple[Input, ...]]
 """The arguments of a program, as a function of size and dtype."""

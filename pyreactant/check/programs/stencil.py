@@ -9,7 +9,7 @@ from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
-from ..oracle.parts import within
+from ..regions import within
 from .build import Subscripts, subscript_case
 from .case import Inputs, Layout, Oracle, Shape
 

@@ -9,7 +9,7 @@ from ...arrays.domain import ALL_EXPONENTS, Domain
 from ...arrays.sharding import Index
 from ..bounds.rules.reductions import squares
 from ..bounds.tracked import Tracked
-from ..oracle.parts import elements_of
+from ..regions import elements_of
 from .build import Subscripts, exchanged, subscript_case
 from .case import Inputs, Oracle, Shape, pieces
 

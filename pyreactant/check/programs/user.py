@@ -28,6 +28,7 @@ from ..bounds.estimate import (
 )
 from ..bounds.model import Model
 from ..bounds.tracked import Tracked
+from ..regions import whole_index
 from .case import (
     ASSUMED,
     Case,
@@ -38,7 +39,6 @@ from .case import (
     Output,
     Shape,
     default_spec,
-    whole_index,
 )
 from .stated import ArgumentsOf, Trial, in_full
 
