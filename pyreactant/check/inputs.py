@@ -192,7 +192,7 @@ def _takes_all_integers(case: Case, size: int, dtype: str) -> bool:
     """Whether results are right modulo 2^bits, as those of sums of products are."""
     if case.domain.sums:
         case.sums(size, dtype)  # raises if a user's statement is wrong
-        return all(one.kind in "biu" for one in _types(case, size, dtype))
+        return all(kind.kind in "biu" for kind in _types(case, size, dtype))
     return case.domain.moves
 
 
@@ -205,7 +205,7 @@ def _types(case: Case, size: int, dtype: str) -> list[np.dtype[Any]]:
 
 def exponents(case: Case, size: int, dtype: str) -> tuple[int, int]:
     """Range [low, high) of the exponents of wide inputs: no partial result overflows."""
-    most = min(int(finfo(one).maxexp) for one in _types(case, size, dtype) if is_float(one))
+    most = min(int(finfo(kind).maxexp) for kind in _types(case, size, dtype) if is_float(kind))
     limit = min(20, most // 3)
     low, high = case.domain.magnitudes
     room = (most - 3 - math.ceil(math.log2(case.sums(size, dtype)[0]))) // case.domain.degree
@@ -328,7 +328,7 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
     if not case.domain.sums or not is_float(kind):
         return None
     degree, (summands, lost) = case.domain.degree, case.sums(size, dtype)
-    types = [one.name for one in _types(case, size, dtype) if is_float(one)]
+    types = [own.name for own in _types(case, size, dtype) if is_float(own)]
     bits = min(map(_significand, types)) - lost
     if case.tried is None and kind.kind == "c" and degree > 1:
         bits -= 2  # a complex product has four real ones
@@ -355,9 +355,9 @@ def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> boo
     """Whether no result of an oracle for whole arrays is above a limit, and half have a term."""
     inputs = enumerate(case.inputs(size, dtype))
     signed = tuple(data.make(what, 0, number) for number, what in inputs)
-    for i, one in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
+    for i, output in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
         both = (signed, tuple(map(Absolute, signed)))
-        index = whole_index(one.shape)
+        index = whole_index(output.shape)
         results = [case.expected(i, index, some, None, in_full=True) for some in both]
         sizes = np.abs([wide(np.asarray(x)) for x in results])
         if np.max(sizes, initial=0.0) > limit or np.mean(sizes[1] > 0) < 0.5:

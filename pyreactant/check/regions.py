@@ -16,10 +16,10 @@ def elements_of(index: Index) -> int:
     return math.prod(s.stop - s.start for s in index)
 
 
-def common(one: Index, other: Index) -> Index | None:
+def common(block: Index, other: Index) -> Index | None:
     """The intersection of two regions; None if it is empty."""
     both = tuple(
-        slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True)
+        slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(block, other, strict=True)
     )
     return both if all(s.start < s.stop for s in both) else None
 

@@ -46,7 +46,7 @@ def variants(
     layouts = [first.layout]
     if not specs and extent == ALL:
         more = (*case.layouts(mesh, size), *_cover(case, mesh, size, first.layout))
-        layouts += [one for one in dict.fromkeys(more) if one != first.layout]
+        layouts += [layout for layout in dict.fromkeys(more) if layout != first.layout]
     elif not specs:
         layouts += _cover(case, mesh, size, first.layout)
     pairs: Iterable[tuple[Layout, str]] = itertools.product(layouts, dtypes)
@@ -62,7 +62,7 @@ _TYPES = 3
 
 def _in_turn(case: Case, first: str) -> list[str]:
     """A program's element types: the first one, then the others from a different one on."""
-    others = [one for one in case.dtypes if one != first]
+    others = [dtype for dtype in case.dtypes if dtype != first]
     turn = sum(map(ord, case.name)) % max(1, len(others))
     return [first, *others[turn:], *others[:turn]]
 

@@ -156,7 +156,7 @@ def _compared_in_one_pass(
     if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
         return None
     info, numbers = finfo(got.dtype), 2 if got.dtype.kind == "c" else 1
-    lines = [_line(one) for one in (got, value, bound)]
+    lines = [_line(array) for array in (got, value, bound)]
     seen = fused.compared(*lines, numbers, float(info.eps), float(info.tiny), EXPONENT)
     if not seen.ratio <= 1:
         return None

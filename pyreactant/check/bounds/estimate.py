@@ -69,7 +69,7 @@ def tracked_results(
     """The results of an oracle on Tracked arrays, or why it has none."""
     try:
         results = function(*(part.copy() for part in parts))
-        return tuple(in_float(as_tracked(one, model)) for one in leaves(results))
+        return tuple(in_float(as_tracked(leaf, model)) for leaf in leaves(results))
     except MemoryError:
         raise
     except UnknownOperationError as error:
@@ -111,12 +111,12 @@ def leaves(tree: Any) -> list[Any]:
 def _bound(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
     if value.dtype.kind in "biu":
         # Indices and comparisons: exact where nothing moves them.
-        apart = [np.abs(wide(one) - wide(value)) for one in others]
+        apart = [np.abs(wide(other) - wide(value)) for other in others]
         return 8 * math.sqrt(longest) * np.max(apart, axis=0, initial=0.0)
     with np.errstate(all="ignore"):
-        moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
+        moved = np.max([np.abs(other - value) for other in others], axis=0, initial=0.0)
         # All runs have the same infinity, or all have NaN.
-        same = [(one == value) | (np.isnan(one) & np.isnan(value)) for one in others]
+        same = [(other == value) | (np.isnan(other) & np.isnan(value)) for other in others]
         moved = np.where(np.all(same, axis=0), 0.0, moved)
         finite = moved[np.isfinite(moved)]
         usual = math.sqrt(np.square(finite).mean()) if finite.size else 0.0

@@ -137,11 +137,11 @@ def combined(sights: Iterable[Sight]) -> Sight:
     tolerances: dict[int, int] = {}
     squares = absolute = 0.0
     finite = 0
-    for one in sights:
-        for number, count in one.tolerances.items():
+    for sight in sights:
+        for number, count in sight.tolerances.items():
             tolerances[number] = tolerances.get(number, 0) + count
-        squares, absolute = squares + one.squares, absolute + one.absolute
-        finite += one.finite
+        squares, absolute = squares + sight.squares, absolute + sight.absolute
+        finite += sight.finite
     return Sight(tolerances, squares, finite, absolute)
 
 

@@ -29,8 +29,8 @@ def must_be_equal(records: Sequence[ProcessRecord]) -> dict[int, str]:
     """
     if records[0].platform == "gpu":
         return {}
-    one = records[0].platform == "tpu"
-    return {record.process: "" if one else record.host for record in records}
+    everywhere = records[0].platform == "tpu"
+    return {record.process: "" if everywhere else record.host for record in records}
 
 
 def differing(
@@ -71,11 +71,11 @@ def copies_text(copies: Sequence[Differing]) -> str:
 
 def repeats_text(repeats: Sequence[Mapping[str, Any]]) -> str:
     """Which call on which device differed, in a few words."""
-    one = repeats[0]
+    first = repeats[0]
     more = f", and {len(repeats) - 1} more blocks differ" if len(repeats) > 1 else ""
     return (
-        f"call {one['call']} gave other bits than call {one['first']} with the same inputs: "
-        f"{one['array']} on device {one['device']} (process {one['process']}){more}"
+        f"call {first['call']} gave other bits than call {first['first']} with the same inputs: "
+        f"{first['array']} on device {first['device']} (process {first['process']}){more}"
     )
 
 

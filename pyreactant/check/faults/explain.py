@@ -161,7 +161,7 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         for block in matching(wrong.subject, wrong.got, wrong.block)
         if wrong.holds(wrong.oracle.block(moved(wrong.tile, wrong.block, block)))
     ]
-    permuted = [(Kind.PERMUTED, f"it holds block {block_text(one)}") for one in matches[:1]]
+    permuted = [(Kind.PERMUTED, f"it holds block {block_text(block)}") for block in matches[:1]]
     for kinds in (hints, None):
         reasons = [
             reason

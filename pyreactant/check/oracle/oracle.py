@@ -197,8 +197,8 @@ def merge(blocks: Sequence[Index], cost: Callable[[Index], int]) -> list[Index]:
     regions = list(blocks)
     for d in range(len(blocks[0]) if blocks else 0):
         rows: dict[str, list[Index]] = {}
-        for one in regions:
-            rows.setdefault(str((*one[:d], *one[d + 1 :])), []).append(one)
+        for region in regions:
+            rows.setdefault(str((*region[:d], *region[d + 1 :])), []).append(region)
         regions = [region for row in rows.values() for region in _merged(row, d, cost)]
     return regions
 
@@ -206,7 +206,7 @@ def merge(blocks: Sequence[Index], cost: Callable[[Index], int]) -> list[Index]:
 def _merged(row: list[Index], d: int, cost: Callable[[Index], int]) -> list[Index]:
     """Regions that differ in one dimension only, merged if that is cheaper."""
     whole = list(row[0])
-    whole[d] = slice(min(one[d].start for one in row), max(one[d].stop for one in row))
+    whole[d] = slice(min(block[d].start for block in row), max(block[d].stop for block in row))
     together = tuple(whole)
     cheaper = cost(together) < _WORTH_IT * sum(map(cost, row))
     return [together] if cheaper else row

@@ -136,8 +136,8 @@ def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
     names = mesh.axis_names
     first, rest = names[:1], names[1:]
     if rest:
-        for one, other in itertools.permutations(labels, 2):
-            yield {one: first, other: rest}
+        for label, other in itertools.permutations(labels, 2):
+            yield {label: first, other: rest}
     for label in labels:
         yield {label: names}
     if rest and labels:
@@ -156,6 +156,10 @@ Count = Callable[[Mesh, Layout, int, str], int | None]
 
 REALS = ("float32", "float64", "bfloat16", "float16")
 NUMBERS = (*REALS, "complex64", "complex128", "int32")
+
+
+def _unscaled(n: int) -> float:
+    return 1.0
 
 
 def subscript_case(
@@ -184,12 +188,12 @@ def subscript_case(
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
-            Input(one, subscripts.shape(one, n), dtype, scale=scales[i](n) if i in scales else 1.0)
-            for i, one in enumerate(subscripts.inputs)
+            Input(labels, subscripts.shape(labels, n), dtype, scale=scales.get(i, _unscaled)(n))
+            for i, labels in enumerate(subscripts.inputs)
         )
 
     def outputs(n: int, dtype: str) -> tuple[Output, ...]:
-        return tuple(Output(subscripts.shape(one, n), dtype) for one in subscripts.outputs)
+        return tuple(Output(subscripts.shape(labels, n), dtype) for labels in subscripts.outputs)
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         yield from extra(mesh, n) if extra else ()

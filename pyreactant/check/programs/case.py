@@ -311,7 +311,9 @@ class Case:
         """The shapes of inputs and outputs that are known before a run."""
         dtype = dtype or self.dtypes[0]
         shapes = [what.shape for what in self.inputs(size, dtype)]
-        return shapes + [one.shape for one in (self.outputs(size, dtype) if self.outputs else ())]
+        return shapes + [
+            output.shape for output in (self.outputs(size, dtype) if self.outputs else ())
+        ]
 
     def sums(self, size: int, dtype: str) -> tuple[int, int]:
         """How many times larger a result may be than a product of elements, and its lost bits.
@@ -320,7 +322,7 @@ class Case:
         """
         if self.tried is not None:
             return self.tried(size, dtype)
-        shapes = [one.shape for one in self.inputs(size, dtype)]
+        shapes = [what.shape for what in self.inputs(size, dtype)]
         outputs = 1 if self.outputs is None else len(self.outputs(size, dtype))
         most = 1
         for output in range(outputs):

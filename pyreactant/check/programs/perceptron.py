@@ -83,7 +83,9 @@ def _forward_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | N
 
 def _bytes_of_layers(subscripts: Subscripts, mesh: Mesh, axes: Any, size: int, dtype: str) -> int:
     """Bytes of the forward pass through both layers."""
-    hidden, result = (subscripts.block_elements(one, mesh, axes, size) for one in ("bh", "bo"))
+    hidden, result = (
+        subscripts.block_elements(labels, mesh, axes, size) for labels in ("bh", "bo")
+    )
     itemsize = as_dtype(dtype).itemsize
     return all_reduce(hidden * itemsize, subscripts.cut_of("i", mesh, axes)) + all_reduce(
         result * itemsize, subscripts.cut_of("h", mesh, axes)
@@ -288,7 +290,9 @@ def _gradient_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | 
     axes = _GRADIENT.axes(layout)
     if axes is None:
         return None
-    gradients = sum(_GRADIENT.block_elements(one, mesh, axes, size) for one in _GRADIENT.outputs)
+    gradients = sum(
+        _GRADIENT.block_elements(labels, mesh, axes, size) for labels in _GRADIENT.outputs
+    )
     batch = _GRADIENT.cut_of("b", mesh, axes)
     return _bytes_of_layers(_GRADIENT, mesh, axes, size, dtype) + all_reduce(
         gradients * as_dtype(dtype).itemsize, batch

@@ -169,9 +169,10 @@ class Trial:
             self._run(_arrays(inputs, functools.partial(_whole, times=k)))
             for k in range(_lowest(dtype), most + 1)
         ]
-        for number, one in enumerate(runs[0]):
-            if one.dtype.kind == "b" or (is_float(as_dtype(dtype)) and not is_float(one.dtype)):
-                self._deny_sum(f"output {number} of its oracle is {one.dtype}")
+        floats = is_float(as_dtype(dtype))
+        for number, result in enumerate(runs[0]):
+            if result.dtype.kind == "b" or (floats and not is_float(result.dtype)):
+                self._deny_sum(f"output {number} of its oracle is {result.dtype}")
         return [list(map(wide, run)) for run in runs]
 
     def _largest(self, inputs: tuple[Input, ...]) -> float:
@@ -278,7 +279,8 @@ def _parts(values: np.ndarray) -> np.ndarray:
 def _vanishes(values: list[list[np.ndarray]], order: int) -> bool:
     """Whether the differences of an order are zero; True if float64 does not hold them."""
     for results in zip(*values, strict=True):
-        if max(float(np.max(np.abs(one), initial=0.0)) for one in results) * 2**order >= 2.0**52:
+        largest = max(float(np.max(np.abs(result), initial=0.0)) for result in results)
+        if largest * 2**order >= 2.0**52:
             continue
         if np.any(np.diff(np.stack(results), order, axis=0)):
             return False

@@ -112,8 +112,8 @@ def _case(
     results = None if oracle is None else _Results(oracle)
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
-        shapes = [one.shape for one in inputs(n, dtypes[0])]
-        of_results = [] if outputs is None else [one.shape for one in outputs(n, dtypes[0])]
+        shapes = [array.shape for array in inputs(n, dtypes[0])]
+        of_results = [] if outputs is None else [array.shape for array in outputs(n, dtypes[0])]
         default = tuple(default_spec(mesh, shape) for shape in of_results)
         rows = (as_entry(mesh.axis_names),)
         yield Layout(tuple(default_spec(mesh, shape) for shape in shapes), default)
@@ -201,14 +201,14 @@ def _problem(result: Any) -> str:
     if not results:
         return f"{result!r}, which has none; return the expected result"
     nested = isinstance(result, list) and isinstance(result[0], list)
-    if nested and all(isinstance(one, (bool, int, float, complex)) for one in results):
+    if nested and all(isinstance(result, (bool, int, float, complex)) for result in results):
         return "a list of lists of numbers, whose every number is one result; return an array"
-    for one in results:
-        if isinstance(one, np.ma.MaskedArray):
+    for result in results:
+        if isinstance(result, np.ma.MaskedArray):
             return "a masked array, whose masked elements have no value; return filled(...) of it"
-        dtype = np.asarray(one).dtype
+        dtype = np.asarray(result).dtype
         if dtype.kind not in "biufc" and dtype.name not in EXTENDED:
-            return f"{type(one).__name__} ({dtype}); return an array of numbers or booleans"
+            return f"{type(result).__name__} ({dtype}); return an array of numbers or booleans"
         if dtype.name not in NAMES:
             return f"{dtype.name}, which no runtime has; convert it to float64 or complex128"
     return ""

@@ -275,9 +275,9 @@ UFUNCS |= {
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    parts = all_tracked(*(one for one in (a, prepend, append) if one is not None))
+    parts = all_tracked(*(part for part in (a, prepend, append) if part is not None))
     shape = [1 if d == axis % parts[0].ndim else m for d, m in enumerate(parts[0].shape)]
-    ends = [one if one.ndim else _numpy.broadcast_to(one, shape) for one in parts[1:]]
+    ends = [part if part.ndim else _numpy.broadcast_to(part, shape) for part in parts[1:]]
     before, after = (ends[:1], ends[1:]) if prepend is not None else ([], ends)
     a = _numpy.concatenate([*before, parts[0], *after], axis=axis)
     for _ in range(n):

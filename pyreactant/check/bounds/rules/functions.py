@@ -119,7 +119,7 @@ def _hypot(m: Model, x: Tracked, y: Tracked) -> Tracked:
 def _arctan2(m: Model, y: Tracked, x: Tracked) -> Tracked:
     """The gradient is at most 1/r; across the negative axis the angle jumps by 2 pi."""
     real_only("arctan2", x, y)
-    low, left = (np.maximum(np.abs(one.value) - one.bound, 0) for one in (y, x))
+    low, left = (np.maximum(np.abs(part.value) - part.bound, 0) for part in (y, x))
     reach, nearest = np.hypot(y.bound, x.bound), np.hypot(low, left)
     e = np.where(reach == 0, 0.0, reach / nearest)
     jumps = (low == 0) & (y.bound > 0) & (x.value - x.bound < 0)

@@ -196,7 +196,7 @@ def _argsort(a: Tracked, axis: int | None = -1, kind: str | None = None) -> Trac
     if not a.bound.any():
         return Tracked(z, np.zeros(z.shape), a.model)
     value, bound = (
-        np.moveaxis(np.take_along_axis(one, z, axis), axis, 0) for one in (a.value, a.bound)
+        np.moveaxis(np.take_along_axis(part, z, axis), axis, 0) for part in (a.value, a.bound)
     )
     # Nothing before an element may come after it, and nothing after it before it.
     before = np.maximum.accumulate(value + bound, axis=0)[:-1]

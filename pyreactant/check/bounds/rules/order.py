@@ -224,6 +224,6 @@ FUNCTIONS |= {f: _truth_of(f) for f in (np.any, np.all)}
 
 @function(np.count_nonzero)
 def _count(a: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
-    low, high = (np.count_nonzero(one, axis=axis, keepdims=keepdims) for one in _truths(a))
+    low, high = (np.count_nonzero(truths, axis=axis, keepdims=keepdims) for truths in _truths(a))
     z = np.count_nonzero(a.value, axis=axis, keepdims=keepdims)
     return Tracked(z, np.maximum(np.subtract(high, z), np.subtract(z, low)), a.model)

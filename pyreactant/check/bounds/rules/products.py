@@ -53,7 +53,7 @@ def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
     left, right = norms(x, -1), norms(y, -2 if y.ndim > 1 else 0)
     products = Float32Products.current()
     if products is not None and _is_large(x, y):
-        z = np.matmul(*(one.held.astype(np.float32, copy=False) for one in (x, y)))
+        z = np.matmul(*(factor.held.astype(np.float32, copy=False) for factor in (x, y)))
         if np.isfinite(z).all():
             products.formed += 1
             own = replace(_FLOAT32, random=model.random)
@@ -144,7 +144,7 @@ def _bounded(
     size, error = size.reshape(z.shape), error.reshape(z.shape)
     sums = (n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z))
     vector = _by_vector(z, n, factors)
-    rounding = slack * sum(one.product_error(*sums, vector) for one in models)
+    rounding = slack * sum(own.product_error(*sums, vector) for own in models)
     # Partial sums may overflow where the whole does not.
     error = np.where(size > model.largest, np.inf, error)
     product = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
@@ -205,7 +205,7 @@ def _explicit(subscripts: str, dimensions: list[int]) -> str:
     """Subscripts with the result's and with labels in place of an ellipsis."""
     terms, arrow, out = subscripts.replace(" ", "").partition("->")
     parts = terms.split(",")
-    free = [one for one in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if one not in subscripts]
+    free = [label for label in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if label not in subscripts]
     counts = [n - len(p.replace("...", "")) for p, n in zip(parts, dimensions, strict=True)]
     most = max((n for n, p in zip(counts, parts, strict=True) if "..." in p), default=0)
     dots = "".join(free[:most])
@@ -291,7 +291,7 @@ def _outer(a: Any, b: Any) -> Any:
 def _kron(a: Any, b: Any) -> Any:
     x, y = all_tracked(a, b)
     dimensions = max(x.ndim, y.ndim)
-    x, y = (one.reshape((1,) * (dimensions - one.ndim) + one.shape) for one in (x, y))
+    x, y = (factor.reshape((1,) * (dimensions - factor.ndim) + factor.shape) for factor in (x, y))
     spread = [(slice(None), None) * dimensions, (None, slice(None)) * dimensions]
     shape = tuple(m * n for m, n in zip(x.shape, y.shape, strict=True))
     return (x[spread[0]] * y[spread[1]]).reshape(shape)
@@ -303,11 +303,12 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
     summed = [
-        [d % one.ndim for d in ((of,) if isinstance(of, int) else of)]
-        for one, of in zip((x, y), axes, strict=True)
+        [d % factor.ndim for d in ((of,) if isinstance(of, int) else of)]
+        for factor, of in zip((x, y), axes, strict=True)
     ]
     kept = [
-        [d for d in range(one.ndim) if d not in of] for one, of in zip((x, y), summed, strict=True)
+        [d for d in range(factor.ndim) if d not in of]
+        for factor, of in zip((x, y), summed, strict=True)
     ]
     n = math.prod(x.shape[d] for d in summed[0])
     shape = [x.shape[d] for d in kept[0]] + [y.shape[d] for d in kept[1]]

@@ -71,10 +71,10 @@ def _in_one_pass(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any] |
         return None
     value, absolute, squares = fused.row_sums(np.ascontiguousarray(x.held))
     if axis is None:
-        value, absolute, squares = (one.sum(keepdims=False) for one in (value, absolute, squares))
+        value, absolute, squares = (sums.sum(keepdims=False) for sums in (value, absolute, squares))
     if keepdims:
         shape = (1, 1) if axis is None else (-1, 1)
-        value, absolute, squares = (np.reshape(one, shape) for one in (value, absolute, squares))
+        value, absolute, squares = (np.reshape(sums, shape) for sums in (value, absolute, squares))
     return value, np.zeros(()), absolute, squares
 
 
@@ -347,8 +347,8 @@ def _several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any
         kinds = [transform] * (len(order) - 1) + [first]
         steps = [*zip(kinds, order, strict=True)]
         # A real transform comes first, and its inverse last.
-        for one, (axis, n) in steps if first is np.fft.irfft else steps[::-1]:
-            a = _along(one, a, n, axis, norm)
+        for step, (axis, n) in steps if first is np.fft.irfft else steps[::-1]:
+            a = _along(step, a, n, axis, norm)
         return a
 
     return rule
