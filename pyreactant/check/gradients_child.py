@@ -20,7 +20,6 @@ from .bounds.model import Model
 from .bounds.tracked import Tracked
 from .inputs import ORDINARY_SET
 from .programs import Case, find_case
-from .report.data import RIGHT, WRONG
 
 _ESTIMATED = "jax.grad has no derived error bound"
 
@@ -109,9 +108,7 @@ def _verdicts(
             {
                 "argument": f"by argument {number}",
                 "against": against,
-                "outcome": RIGHT if verdict.passed else WRONG,
-                "relative_norm": float(verdict.relative_norm),
-                "ratio": float(verdict.ratio),
+                **verdict.to_dict(),
             }
         )
     return found

@@ -35,12 +35,15 @@ from .execute import CaseRun, run_again, run_case
 from .inputs import ORDINARY, InputSet, input_sets
 from .programs import find_case
 from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
-from .records.verdict import RAISED, RAN, BlockVerdict, ProgramRecord, SetRecord
+from .records.verdict import BlockVerdict, ProgramRecord, SetRecord
 from .request import CheckRequest, choose_layout, read_request
 from .variants import Variant, variants
 
-WHERE = "where: "
-"""Begins a note of an exception that says in which layout or on which inputs it was raised."""
+
+class Where(str):
+    """A note of an exception: in which layout, or on which inputs, it was raised."""
+
+    __slots__ = ()
 
 
 def check_all(run: CaseRun) -> list[BlockVerdict]:
@@ -82,7 +85,7 @@ def further_sets(
             run = replace(run, arrays={})
             yield from _of_variant(request, run, variant, estimated)
         except Exception as error:
-            error.add_note(f"{WHERE}in the layout and type {variant_text(variant)}")
+            error.add_note(Where(f"in the layout and type {variant_text(variant)}"))
             raise
 
 
@@ -119,7 +122,7 @@ def _again(run: CaseRun, data: InputSet) -> CaseRun:
     try:
         return run_again(run, data)
     except Exception as error:
-        error.add_note(f"{WHERE}on {data.name} inputs")
+        error.add_note(Where(f"on {data.name} inputs"))
         raise
 
 
@@ -187,7 +190,7 @@ def run_member(request: CheckRequest, folder: Path) -> None:
         try:
             found = _run(request, program, name, shards)
         except Exception as error:
-            found = ProgramRecord(name, RAISED, error=error_facts(error))
+            found = ProgramRecord(name, error=error_facts(error))
             record = replace(record, programs=(*record.programs, found))
             write_json(record.to_dict(), target)
             if not _all_raised(name):
@@ -216,14 +219,15 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     """An exception as plain data for a record."""
     code = code_of(error)
     text = "".join(traceback.format_exception(error))
-    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
-    message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
+    notes = getattr(error, "__notes__", ())
+    message = "; ".join([str(error), *(note for note in notes if isinstance(note, Where))])
     place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
     return {
         "exception": type(error).__name__,
         "message": message[:2000] + place,
         "exit_code": code,
         "traceback": text[-8000:],
+        "failed_process": getattr(error, "failed_process", None),
     }
 
 
@@ -274,7 +278,6 @@ def _run(
     more = time.perf_counter() - start
     return ProgramRecord(
         name,
-        RAN,
         summary=case.summary,
         problem={
             "size": run.size,
@@ -337,7 +340,7 @@ def _wrong_processes(found: ProgramRecord) -> list[int]:
 
 
 def _print_progress(found: ProgramRecord, wrong: list[int]) -> None:
-    if found.outcome == RAISED and found.error is not None:
+    if found.error is not None:
         text = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
     else:
         seconds = found.seconds

@@ -35,7 +35,7 @@ from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from .member import PROGRESS_PREFIX
 from .programs import CASES, Case, find_case
 from .records.records import check_shards, read_run
-from .report.data import NOT_RUN, GradientResult
+from .report.data import GradientResult
 from .report.report import Report, build_report
 from .request import (
     QUICK,
@@ -395,5 +395,6 @@ def _of_case(
     except PyReactantError as error:
         reply = {"failed": str(error)}
     if "failed" in reply:
-        return [GradientResult(name, "", "", NOT_RUN, text=reply["failed"])]
-    return [GradientResult(name, **one) for one in reply["found"]]
+        return [GradientResult(name, "", "", text=reply["failed"])]
+    about = {"program": name, "text": ""}
+    return [GradientResult.from_dict(result | about) for result in reply["found"]]

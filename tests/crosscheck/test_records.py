@@ -12,7 +12,7 @@ import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
 from pyreactant.check.records.records import ShardWriter, read_run
-from pyreactant.check.records.verdict import RAN, ProgramRecord
+from pyreactant.check.records.verdict import ProgramRecord
 from pyreactant.check.run import compare
 from tests.crosscheck.runs import change_blocks, change_record, copy
 
@@ -30,7 +30,7 @@ def test_a_whole_run(runs: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_are_text() -> None:
-    record = ProgramRecord("any", RAN, problem={"seed": math.nan}, seconds={"call": math.inf})
+    record = ProgramRecord("any", problem={"seed": math.nan}, seconds={"call": math.inf})
     assert json.loads(json.dumps(record.to_dict(), allow_nan=False))["problem"] == {"seed": "nan"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyreactant import InvalidArgumentError
-from pyreactant.check.member import WHERE, error_facts
+from pyreactant.check.member import Where, error_facts
 from pyreactant.check.report.outcome import summary
 from pyreactant.check.report.report import Report
 from pyreactant.check.request import CheckRequest, coverage, read_request, write_request
@@ -113,7 +113,7 @@ def test_coverage(tmp_path: Path) -> None:
 def test_an_error_says_on_which_inputs_it_was_raised() -> None:
     error = ValueError("no luck")
     error.add_note("JAX has removed its internal frames")
-    error.add_note(f"{WHERE}on wide inputs")
-    error.add_note(f"{WHERE}in the layout and type float64 x,y")
+    error.add_note(Where("on wide inputs"))
+    error.add_note(Where("in the layout and type float64 x,y"))
     message = error_facts(error)["message"]
     assert message == "no luck; on wide inputs; in the layout and type float64 x,y"

@@ -18,7 +18,7 @@ from ..._version import __version__
 from ...arrays.dtypes import EXTENDED, as_dtype
 from ...base.errors import FileError, PyReactantError
 from ...base.files import read_json, replacing
-from ..bounds.verdict import plain
+from .plain import Plain
 from .verdict import BlockVerdict, ProgramRecord
 
 
@@ -120,7 +120,7 @@ _WHAT = "a record of pyreactant crosscheck"
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(Plain):
     """One process of a run.
 
     Attributes:
@@ -152,16 +152,9 @@ class ProcessRecord:
     checksums: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite become strings."""
-        own = {name: plain(getattr(self, name)) for name in self.__slots__}
-        return sealed({"schema": SCHEMA, "pyreactant": __version__} | own)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
-        """The record that `to_dict` described."""
-        given = {name: data[name] for name in cls.__slots__}
-        given["programs"] = tuple(map(ProgramRecord.from_dict, data["programs"]))
-        return cls(**given)
+        """Plain data for `json.dumps`, with the version that wrote it and a checksum."""
+        head = {"schema": SCHEMA, "pyreactant": __version__}
+        return sealed(head | Plain.to_dict(self))
 
     def program(self, name: str) -> ProgramRecord | None:
         """The record of one program; None if the process did not reach it."""

@@ -1,18 +1,40 @@
 """The results of a cross-check as plain data: programs, runtimes, runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from ...base.errors import ExitCode
-from ..bounds.verdict import Verdict, plain
+from ..bounds.verdict import Verdict
+from ..records.plain import Plain
 from ..records.verdict import ArrayPlan, BlockVerdict, Pair
 
-RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = "right", "wrong", "raised", "not run", "unchecked"
+
+class Outcome(StrEnum):
+    """What became of a program on a runtime.
+
+    It is unchecked without an oracle, or with one whose tolerances are so wide that they show
+    nothing.
+    """
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    RAISED = "raised"
+    NOT_RUN = "not run"
+    UNCHECKED = "unchecked"
+
+    @property
+    def look(self) -> str:
+        """Its look in a document."""
+        return {"right": "good", "not run": "warn", "unchecked": "warn"}.get(self, "bad")
+
+
+RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class SetResult:
+class SetResult(Plain):
     """A further set of inputs of one program on one runtime, or another layout or element type.
 
     Attributes:
@@ -20,7 +42,7 @@ class SetResult:
         text: What its elements are; "" for ordinary ones.
         dtype: Element type.
         specs: Partition specs of the inputs.
-        outcome: "right" or "wrong".
+        outcome: Right or wrong.
         kind: Kind of fault; "" if there is none.
         complaint: Description of the fault; "" if there is none.
         values: The verdict on all blocks of the outputs (`outcome.on_all`).
@@ -31,30 +53,20 @@ class SetResult:
     text: str
     dtype: str
     specs: str
-    outcome: str
+    outcome: Outcome
     kind: str = ""
     complaint: str = ""
     values: Verdict = field(default_factory=Verdict)
     sensitivity: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`, those of the values beside the others."""
-        return _beside(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "SetResult":
-        """The result that `to_dict` described."""
-        return cls(**_from_beside(cls, data))
-
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Plain):
     """One program on one runtime.
 
     Attributes:
         runtime: Name of the runtime or folder.
-        outcome: "right", "wrong", "raised", "not run", or "unchecked" (no oracle, or one whose
-            tolerances are so wide that they show nothing).
+        outcome: What became of it.
         kind: Kind of fault; "" if there is none.
         text: Description of the fault with program, runtime, process, device, block and element,
             or of the exception with its process; "" if there is none.
@@ -71,7 +83,7 @@ class Result:
     """
 
     runtime: str
-    outcome: str
+    outcome: Outcome
     kind: str = ""
     text: str = ""
     exit_code: int = 0
@@ -87,35 +99,9 @@ class Result:
         """The largest error over the tolerance, that of `values`."""
         return self.values.ratio
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`, those of the values beside the others."""
-        return _beside(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Result":
-        """The result that `to_dict` described."""
-        blocks = tuple(map(BlockVerdict.from_dict, data["blocks"]))
-        sets = tuple(map(SetResult.from_dict, data["sets"]))
-        return cls(**_from_beside(cls, data) | {"blocks": blocks, "sets": sets})
-
-
-def _beside(result: "Result | SetResult") -> dict[str, Any]:
-    own = {one.name: plain(getattr(result, one.name)) for one in fields(result)}
-    values: dict[str, Any] = own.pop("values")
-    return values | own
-
-
-def _from_beside(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a result from what `_beside` returned."""
-    own = {one.name: data[one.name] for one in fields(cls) if one.name in data}
-    return own | {
-        "values": Verdict.from_dict({"allowed": 0.0, "ulps": 0.0} | dict(data)),
-        "sensitivity": float(data["sensitivity"]),
-    }
-
 
 @dataclass(frozen=True, slots=True)
-class ProgramRow:
+class ProgramRow(Plain):
     """One program on all runtimes.
 
     Attributes:
@@ -150,13 +136,13 @@ class ProgramRow:
         )
 
     @property
-    def accepted(self) -> tuple[str, ...]:
+    def accepted(self) -> tuple[Outcome, ...]:
         """Outcomes that pass; only a program without an oracle is compared between runtimes."""
         return (RIGHT, UNCHECKED) if self.pairs and not self.oracle else (RIGHT,)
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Plain):
     """Facts about one run: runtime, machines, versions and how it ended.
 
     Attributes:
@@ -185,30 +171,37 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientResult:
+class GradientResult(Plain):
     """Enzyme's gradient of a Julia body inside JAX, by one argument.
 
     Attributes:
         program: Name of the program.
         argument: The argument, in words.
         against: What the gradient is compared with.
-        outcome: RIGHT, WRONG, or NOT_RUN if Enzyme or the function cannot be differentiated.
-        relative_norm: Norm of the error over the norm of the expected gradient.
-        ratio: Largest error over tolerance.
-        text: Why it did not run.
+        values: The verdict on the gradient.
+        text: Why it did not run, if Enzyme or the function cannot be differentiated.
     """
 
     program: str
     argument: str
     against: str
-    outcome: str
-    relative_norm: float = 0.0
-    ratio: float = 0.0
+    values: Verdict = field(default_factory=Verdict)
     text: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Right, wrong or not run."""
+        if self.text:
+            return NOT_RUN
+        return RIGHT if self.values.passed else WRONG
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        return Plain.to_dict(self) | {"outcome": self.outcome}
 
 
 @dataclass(frozen=True, slots=True)
-class ReportData:
+class ReportData(Plain):
     """The data of a cross-check's report; `Report` adds the ways to show it.
 
     Attributes:

@@ -34,7 +34,6 @@ from ..records.verdict import BlockVerdict
 from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
 from .outcome import percent, rows_of
 from .text import (
-    LOOKS,
     NONE,
     estimates,
     overview,
@@ -123,9 +122,11 @@ def _gradients(report: ReportData) -> Table:
             one.program,
             one.argument,
             one.against,
-            Cell(one.outcome, LOOKS[one.outcome], detail=one.text),
-            "-" if one.outcome == NOT_RUN else f"{one.relative_norm:.0e}",
-            "-" if one.outcome == NOT_RUN else Cell(ratio_text(one.ratio), share=one.ratio),
+            Cell(one.outcome, one.outcome.look, detail=one.text),
+            "-" if one.outcome == NOT_RUN else f"{one.values.relative_norm:.0e}",
+            "-"
+            if one.outcome == NOT_RUN
+            else Cell(ratio_text(one.values.ratio), share=one.values.ratio),
         ]
         for one in report.gradients
     ]

@@ -18,7 +18,7 @@ from ..faults.diagnose import diagnose, differing, must_be_equal
 from ..inputs import EXACT, ORDINARY, SETS
 from ..records.records import Run
 from ..records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
-from .data import RIGHT, UNCHECKED, WRONG, ProgramRow, ReportData, Result, SetResult
+from .data import RIGHT, UNCHECKED, WRONG, Outcome, ProgramRow, ReportData, Result, SetResult
 
 _FAR = 4.0
 """A block is an outlier if its largest ratio is this many times that of every other block."""
@@ -309,7 +309,7 @@ def _summary_rows(report: ReportData) -> list[tuple[str, ...]]:
     return rows
 
 
-def _own_outcome(result: Result) -> str:
+def _own_outcome(result: Result) -> Outcome:
     """The outcome of the ordinary inputs, which a wrong further set does not change."""
     wrong = result.outcome == WRONG and any(not block.passed for block in result.blocks)
     return WRONG if wrong else RIGHT

@@ -5,7 +5,7 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +19,6 @@ from ...base.errors import ExitCode, FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
 from ...runs.supervisor.output import own_lines
-from ..bounds.verdict import plain
 from ..compare import compare_program
 from ..faults.diagnose import (
     Differing,
@@ -30,15 +29,14 @@ from ..faults.diagnose import (
     repeats_text,
 )
 from ..records.records import SCHEMA, ProcessRecord, Run, check_version
-from ..records.verdict import RAISED as RECORD_RAISED
-from ..records.verdict import ArrayPlan, Diagnosis, Kind, Pair, ProgramRecord
+from ..records.verdict import Diagnosis, Kind, ProgramRecord
 from .data import (
     NOT_RUN,
     RAISED,
     RIGHT,
     UNCHECKED,
     WRONG,
-    GradientResult,
+    Outcome,
     ProgramRow,
     ReportData,
     Result,
@@ -72,25 +70,7 @@ class Report(ReportData, HasPage, HasText):
             "exit_code": self.exit_code,
             "verdict": self.verdict,
         }
-        names = (field.name for field in fields(self))
-        return marked(
-            "crosscheck report", head | {name: plain(getattr(self, name)) for name in names}
-        )
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Report":
-        """The report that `to_dict` described."""
-        runs = (
-            {**run, "hosts": tuple(run["hosts"]), "devices": tuple(run["devices"])}
-            for run in data["runs"]
-        )
-        return cls(
-            tuple(map(_row_from, data["rows"])),
-            tuple(RunFacts(**run) for run in runs),
-            data["absent"],
-            data["created"],
-            tuple(GradientResult(**_floats(one)) for one in data.get("gradients", ())),
-        )
+        return marked("crosscheck report", head | ReportData.to_dict(self))
 
     def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """The report as JSON; also written to `path` if given.
@@ -132,23 +112,6 @@ class Report(ReportData, HasPage, HasText):
 
     def _repr_html_(self) -> str | None:
         return notebook(self) if can_render() else None  # a notebook shows the text then
-
-
-def _row_from(data: Mapping[str, Any]) -> ProgramRow:
-    return ProgramRow(
-        **{
-            **data,
-            "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
-            "results": tuple(map(Result.from_dict, data["results"])),
-            "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
-        }
-    )
-
-
-def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert numbers back, including those that were not finite and became strings."""
-    names = {"allowed", "ratio", "ulps", "relative_norm", "difference"}
-    return {key: float(value) if key in names else value for key, value in data.items()}
 
 
 _LOG_LINES, _LOG_BYTES = 60, 12_000
@@ -199,8 +162,7 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
         for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
     )
     found = [record for run in runs for record in run.of(program)]
-    ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
-    known = ran or ProgramRecord(program, RECORD_RAISED)
+    known = next((r for r in found if r.error is None), ProgramRecord(program))
     return ProgramRow(
         program=program,
         summary=known.summary,
@@ -257,7 +219,7 @@ def _result(run: Run, name: str, program: str) -> Result:
     )
 
 
-def _outcome(what: str, found: Diagnosis, oracle: bool, sight: Seen) -> tuple[str, str]:
+def _outcome(what: str, found: Diagnosis, oracle: bool, sight: Seen) -> tuple[Outcome, str]:
     """The outcome of a program that ran, and the text about it."""
     if not found.passed:
         return WRONG, found.text
@@ -283,7 +245,7 @@ def _raised(
     The cause is preferred to messages that only report the failure of another process.
     """
     process, record = min(
-        raised, key=lambda pair: " failed on process " in (pair[1].error or {})["message"]
+        raised, key=lambda pair: (pair[1].error or {})["failed_process"] is not None
     )
     error = record.error or {}
     messages = {(r.error or {})["message"] for _, r in raised}

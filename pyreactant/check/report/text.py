@@ -8,19 +8,15 @@ from ..bounds.verdict import FLOAT32_PRODUCTS
 from ..records.verdict import Pair
 from .data import (
     NOT_RUN,
-    RAISED,
     RIGHT,
-    UNCHECKED,
     WRONG,
     GradientResult,
+    Outcome,
     ProgramRow,
     ReportData,
     Result,
 )
 from .outcome import percent, summary
-
-LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
-
 
 _ERRORS = (
     "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
@@ -92,10 +88,10 @@ def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
         if group[0].outcome == NOT_RUN:
             yield Paragraph(f"{head}: not run, because {group[0].text}", "warn")
             continue
-        worst = max(group, key=lambda one: one.ratio)
+        worst = max((one.values for one in group), key=lambda values: values.ratio)
         how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
         text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
-        look = LOOKS[WRONG if wrong else RIGHT]
+        look = (WRONG if wrong else RIGHT).look
         yield Paragraph(f"{head}, against {against}: {text} ({how})", look)
 
 
@@ -163,8 +159,8 @@ def _table(report: ReportData) -> Table:
         [
             row.program,
             problem_text(row),
-            *(Cell(result_text(result), LOOKS[result.outcome]) for result in row.results),
-            *(Cell(pair_text(pair), LOOKS[_outcome(pair)]) for pair in row.pairs),
+            *(Cell(result_text(result), result.outcome.look) for result in row.results),
+            *(Cell(pair_text(pair), _outcome(pair).look) for pair in row.pairs),
         ]
         for row in report.rows
     ]
@@ -172,7 +168,7 @@ def _table(report: ReportData) -> Table:
     return Table(_explained(report), [*head, *between], rows, wraps=True)
 
 
-def _outcome(pair: Pair) -> str:
+def _outcome(pair: Pair) -> Outcome:
     return RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
 
 
@@ -236,7 +232,7 @@ def _overview_row(
 def _result_cells(result: Result) -> dict[str, Cell | str]:
     """The cells of a result, by column; `NONE` for a number that it does not have."""
     found: dict[str, Cell | str] = {
-        "result": Cell(outcome_text(result), LOOKS[result.outcome]),
+        "result": Cell(outcome_text(result), result.outcome.look),
         "error": NONE,
         "share of allowed": NONE,
         "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
@@ -253,10 +249,10 @@ def _result_cells(result: Result) -> dict[str, Cell | str]:
 def _pair_cells(pair: Pair) -> list[Cell | str]:
     outcome = _outcome(pair)
     if not pair.passed:
-        return [Cell(pair.kind, LOOKS[outcome]), "-"]
-    if pair.difference == 0:
-        return [Cell("same bits", LOOKS[outcome]), "0"]
-    return [Cell("agree", LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
+        return [Cell(pair.kind, outcome.look), "-"]
+    if pair.values.error == 0:
+        return [Cell("same bits", outcome.look), "0"]
+    return [Cell("agree", outcome.look), f"{pair.values.relative_norm:.0e}"]
 
 
 def problem_text(row: ProgramRow) -> str:
@@ -312,9 +308,9 @@ def pair_text(pair: Pair) -> str:
     """A comparison in a few words."""
     if not pair.passed:
         return pair.kind
-    if pair.difference == 0:
+    if pair.values.error == 0:
         return "same bits"
-    return f"agree to {pair.relative_norm:.0e}"
+    return f"agree to {pair.values.relative_norm:.0e}"
 
 
 def problems(report: ReportData) -> list[tuple[int, str]]:
