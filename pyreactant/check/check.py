@@ -7,7 +7,7 @@ computes one tile of each block, chosen by the seed.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -24,9 +24,8 @@ from ..arrays.text import block_text
 from ..base.facts import usable_cores
 from .bounds.compare import compare, compare_copies, wrong_elements
 from .bounds.expected import Expected
-from .bounds.model import Float32Products, Model
+from .bounds.model import Float32Products
 from .bounds.sight import FINE, combined, count_wrong, total
-from .bounds.tracked import track
 from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest, digests_of
 from .faults.explain import block_verdict, misshapen, missing
@@ -59,6 +58,14 @@ _SIDE = 16
 """Side length of the tile of each block of a larger product that the oracle computes."""
 
 
+def check_all(run: CaseRun) -> list[BlockVerdict]:
+    """The verdicts on all blocks of inputs and outputs of this process's devices. Collective."""
+    inputs = check_inputs(run)
+    names = zip(run.named("input"), inputs, strict=True)
+    right = [name for name, verdicts in names if all(v.passed for v in verdicts)]
+    return [verdict for array in (*inputs, *check_blocks(run, right)) for verdict in array]
+
+
 def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
     """Check that each device holds its block of each input, bit for bit. Not collective.
 
@@ -69,24 +76,24 @@ def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
     for name, source in zip(run.named("input"), run.sources(), strict=True):
         subject = Subject(name, run.plans[name], InputOracle(source))
         measure = partial(_by_digest, run.digests[name], subject.oracle)
-        verdicts = _verdicts(run, name, subject, measure, "digest")
-        if all(verdict.passed for verdict in verdicts):
-            run.verified.add(name)
-        found.append(verdicts)
+        found.append(_verdicts(run, name, subject, measure, "digest"))
     return found
 
 
-def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
+def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[BlockVerdict]]:
     """Check that each device holds the right block of each output. Collective.
 
-    Inputs that passed `check_inputs` are read from the devices; others are regenerated.
+    Args:
+        run: The run.
+        right_inputs: Inputs that passed `check_inputs` on this process, which are read from the
+            devices; others are regenerated.
 
     Returns:
         Per output, one verdict for each device of this process that is in the mesh, including
         devices without a block.
     """
     found: list[list[BlockVerdict]] = []
-    sources = _sources(run)  # the same for all outputs, which may share work
+    sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
     quick = Float32Products()  # shared, too
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
@@ -105,16 +112,16 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
             product = _check_by_freivalds(run, sources)
             if product is not None and product.passed:
                 method = "Freivalds"
-                measure = partial(_by_freivalds, run, sources, product, subject)
+                measure = partial(_by_freivalds, subject.oracle, product, run.seed)
         # Outputs of one program often have the same fault.
         hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
         found.append(_verdicts(run, name, subject, measure, method, hints))
     return found
 
 
-def _sources(run: CaseRun) -> tuple[Source, ...]:
+def _sources(run: CaseRun, right_inputs: Collection[str]) -> tuple[Source, ...]:
     return tuple(
-        PlacedSource(source, run.arrays[name]) if name in run.verified else source
+        PlacedSource(source, run.arrays[name]) if name in right_inputs else source
         for name, source in zip(run.named("input"), run.sources(), strict=True)
     )
 
@@ -316,31 +323,38 @@ def _is_large_product(run: CaseRun) -> bool:
 def _check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
     """Freivalds' check of a run's product; None if a block is on a wrong device. Collective."""
     product = run.arrays["output 0"]
-    if not _right_everywhere(_is_well_placed(product)):
+    if not _is_placed_everywhere(product, run.plans["output 0"]):
         return None
-    x, y = _factors(run, sources)
-    shardings = []
+    factors, shardings = [], []
     for number, transposed in run.case.factors:
-        sharding = run.plans[f"input {number}"].sharding
+        source, sharding = sources[number], run.plans[f"input {number}"].sharding
+        factors.append(Transposed(source) if transposed else source)
         axes = sharding.axes(2)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
-    left, right = shardings
-    tolerance = tolerance_of(product, x.shape[1], (left, right), run.precision, random=run.random)
-    return freivalds(x, y, product, (left, right), tolerance)
+    (x, y), both = factors, (shardings[0], shardings[1])
+    tolerance = tolerance_of(product, x.shape[1], both, run.precision, random=run.random)
+    return freivalds(x, y, product, both, tolerance)
+
+
+def _is_placed_everywhere(array: ShardedArray, plan: ArrayPlan) -> bool:
+    """Whether each device of the mesh holds a block of the right index, shape and dtype."""
+    wanted = plan.sharding.devices_indices_map(plan.shape)
+    shards = array.addressable_shards
+    here = [device.position for device in local_devices() if device.position in wanted]
+    right = sorted(shard.device.position for shard in shards) == here and all(
+        shard.index == wanted[shard.device.position] and _is_block(shard, plan) for shard in shards
+    )
+    running = current()
+    return not collective.total(running.backend, running.group, np.array([int(not right)]))[0]
 
 
 def _by_freivalds(
-    run: CaseRun,
-    sources: Sequence[Source],
-    whole: Verdict,
-    subject: Subject,
-    blocks: Sequence[Copies],
+    oracle: Oracle, whole: Verdict, seed: int, blocks: Sequence[Copies]
 ) -> list[list[Verdict]]:
     """After a passed Freivalds' check: compare a sample of each block, and all if one is wrong."""
-    assert isinstance(subject.oracle, OutputOracle)
-    samples = [_compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
+    samples = [_compare_sample(oracle, seed, copies) for copies in blocks]
     if not all(verdict.passed for copies in samples for verdict in copies):
-        return _by_oracle(subject.oracle, blocks)
+        return _by_oracle(oracle, blocks)
     return [
         [
             replace(
@@ -355,54 +369,13 @@ def _by_freivalds(
     ]
 
 
-def _compare_sample(
-    run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
-) -> list[Verdict]:
-    """Compare one tile of the copies of a block with the product of its rows and columns."""
+def _compare_sample(oracle: Oracle, seed: int, shards: Sequence[Shard]) -> list[Verdict]:
+    """Compare one tile of the copies of a block, chosen by the seed."""
     block = shards[0].index
-    random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
-    bits = random.random_raw(len(block))
-    at = [
-        s.start + int(b) % max(1, s.stop - s.start)
-        for s, b in zip(block, np.atleast_1d(bits), strict=True)
-    ]
+    random = np.random.Philox(key=[seed % 2**64, sum(s.start for s in block)])
+    bits = np.atleast_1d(random.random_raw(len(block)))
+    at = [s.start + int(b) % max(1, s.stop - s.start) for s, b in zip(block, bits, strict=True)]
     tile = around(block, at, _SIDE)
-    expected, inside = _product(run, sources, model, tile), within(tile, block)
+    expected, inside = oracle.block(tile), within(tile, block)
     start = tuple(s.start for s in tile)
     return [compare(shard.data[inside], expected, start) for shard in shards]
-
-
-def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
-    return [
-        Transposed(sources[number]) if transposed else sources[number]
-        for number, transposed in run.case.factors
-    ]
-
-
-def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
-    """A tile of the product. A user's oracle might read the whole inputs, so it is not used."""
-    x, y = _factors(run, sources)
-    summed = slice(0, x.shape[1])
-    rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))
-    if model is None:
-        return Expected(rows @ columns, None)
-    found = track(rows, model) @ track(columns, model)
-    return Expected(found.value, found.bound)
-
-
-def _is_well_placed(array: ShardedArray) -> bool:
-    wanted = array.sharding.devices_indices_map(array.shape)
-    shards = array.addressable_shards
-    here = [device.position for device in local_devices() if device.position in wanted]
-    return sorted(shard.device.position for shard in shards) == here and all(
-        shard.index == wanted[shard.device.position]
-        and shard.data.shape == tuple(s.stop - s.start for s in shard.index)
-        and shard.data.dtype == array.dtype
-        for shard in shards
-    )
-
-
-def _right_everywhere(here: bool) -> bool:
-    running = current()
-    wrong = collective.total(running.backend, running.group, np.array([0 if here else 1]))
-    return int(wrong[0]) == 0

@@ -30,7 +30,7 @@ from ..arrays.text import spec_text
 from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError, code_of
 from ..base.facts import facts
 from ..base.files import write_json
-from .check import check_blocks, check_inputs
+from .check import check_all
 from .execute import CaseRun, run_again, run_case
 from .inputs import ORDINARY, InputSet, input_sets
 from .programs import find_case
@@ -44,11 +44,6 @@ class Where(str):
     """A note of an exception: in which layout, or on which inputs, it was raised."""
 
     __slots__ = ()
-
-
-def check_all(run: CaseRun) -> list[BlockVerdict]:
-    """The verdicts on all blocks of this process's devices. Collective."""
-    return [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
 
 
 def further_sets(

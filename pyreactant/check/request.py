@@ -4,7 +4,7 @@ import importlib.util
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..arrays.matmul import default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program
 from ..arrays.runtimes.known import BACKENDS, PLATFORMS, usable_backends
-from ..arrays.sharding import Axes, NamedSharding, as_spec, plain_spec
+from ..arrays.sharding import Axes, NamedSharding, as_spec
 from ..arrays.text import spec_text
 from ..base.errors import (
     FileError,
@@ -30,6 +30,7 @@ from ..base.files import plain_json, read_json
 from ..base.outputs import marked, write_output
 from .inputs import SETS, input_sets
 from .programs import Case, Layout, find_case
+from .records.plain import Plain
 from .records.records import SCHEMA, check_version
 from .variants import ALL, EXTENTS, ONE, SOME
 
@@ -103,7 +104,7 @@ def _same(one: NamedSharding, two: NamedSharding) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(Plain):
     """What to run, equally on every runtime.
 
     Attributes:
@@ -162,41 +163,15 @@ class CheckRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
-        data = {
-            "schema": SCHEMA,
-            "pyreactant": __version__,
-            "id": self.id,
-            "programs": [asdict(p) if isinstance(p, Program) else p for p in self.programs],
-            "size": self.size,
-            "dtype": self.dtype,
-            "seed": self.seed,
-            "mesh": self.mesh and self.mesh.to_dict(),
-            "specs": self.specs and list(map(plain_spec, self.specs)),
-            "repeat": self.repeat,
-            "sets": list(self.sets),
-            "extent": self.extent,
-        }
-        return marked("crosscheck request", data)
+        head = {"schema": SCHEMA, "pyreactant": __version__}
+        return marked("crosscheck request", head | Plain.to_dict(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "CheckRequest":
-        """The request that `to_dict` described.
-
-        Raises:
-            KeyError, TypeError, ValueError: `data` is not such a description.
-        """
-        return cls(
-            programs=tuple(p if isinstance(p, str) else _program(p) for p in data["programs"]),
-            size=data["size"],
-            dtype=data["dtype"],
-            seed=data["seed"],
-            mesh=data["mesh"] and Mesh.from_dict(data["mesh"]),
-            specs=data["specs"] and tuple(map(as_spec, data["specs"])),
-            repeat=data["repeat"],
-            sets=tuple(data["sets"]),
-            extent=data["extent"],
-            id=data["id"],
-        )
+        """The request that `to_dict` described."""
+        programs = [p if isinstance(p, str) else _program(p) for p in data["programs"]]
+        specs = data["specs"] and tuple(map(as_spec, data["specs"]))
+        return super(CheckRequest, cls).from_dict({**data, "programs": programs, "specs": specs})
 
 
 QUICK, USUAL, THOROUGH = "quick", "usual", "thorough"
@@ -303,31 +278,55 @@ def _how_to_get(name: str) -> str:
     return "it cannot be started; run pyreactant doctor to see why"
 
 
-def device_options(
-    processes: int | None, devices_per_process: int | None, platform: str | None
-) -> list[str]:
-    """Options of `pyreactant run` for processes and devices."""
-    for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
-        if count is not None and count < 1:
-            raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
-    platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
-    if platform is not None and platform not in PLATFORMS:
-        raise InvalidArgumentError(
-            f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
-        )
-    if platform is None and not has_accelerator():
-        platform = "cpu"
-    if platform == "cpu":
-        processes, devices_per_process = processes or 2, devices_per_process or 4
-    options = ["--processes", str(processes or 1)]
-    if devices_per_process is not None:
-        options += ["--devices-per-process", str(devices_per_process)]
-    return options + (["--platform", platform] if platform else [])
+@dataclass(frozen=True, slots=True)
+class RunDevices:
+    """Processes and devices of each run; None leaves the choice to the run."""
+
+    processes: int
+    each: int | None
+    platform: str | None
+
+    @classmethod
+    def of(
+        cls, processes: int | None, devices_per_process: int | None, platform: str | None
+    ) -> "RunDevices":
+        """The requested ones, or those that are usual on the platform here."""
+        for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
+            if count is not None and count < 1:
+                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
+        platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
+        if platform is not None and platform not in PLATFORMS:
+            raise InvalidArgumentError(
+                f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
+            )
+        if platform is None and not has_accelerator():
+            platform = "cpu"
+        if platform == "cpu":
+            processes, devices_per_process = processes or 2, devices_per_process or 4
+        return cls(processes or 1, devices_per_process, platform)
+
+    @property
+    def count(self) -> int | None:
+        """Number of devices of a run; None if it is unknown before the start."""
+        return None if self.each is None else self.processes * self.each
+
+    @property
+    def options(self) -> list[str]:
+        """Options of `pyreactant run`."""
+        options = ["--processes", str(self.processes)]
+        if self.each is not None:
+            options += ["--devices-per-process", str(self.each)]
+        return options + (["--platform", self.platform] if self.platform else [])
 
 
-def check_request(request: CheckRequest, options: Sequence[str], backends: Sequence[str]) -> None:
-    """Check what can be checked of the request before anything starts."""
-    count = _count(options)
+def check_request(request: CheckRequest, count: int | None, backends: Sequence[str]) -> None:
+    """Check what can be checked of the request before anything starts.
+
+    Args:
+        request: The request.
+        count: Number of devices of a run; None if it is unknown.
+        backends: The runtimes.
+    """
     mesh = request.mesh or (default_mesh(count) if count else None)
     if mesh is not None and count is not None:
         _check_size(mesh, count)
@@ -336,11 +335,10 @@ def check_request(request: CheckRequest, options: Sequence[str], backends: Seque
         if request.dtype is not None:
             _check_dtype(request, case)
         if mesh is not None:
-            choose_layout(case, mesh, request.size or case.size_for(mesh), request.specs)
+            size = request.size or case.size_for(mesh)
+            choose_layout(case, mesh, size, request.specs)
             if case.oracle is not None:  # a wrong statement about a program is an error here
-                input_sets(
-                    case, request.size or case.size_for(mesh), request.dtype or case.dtypes[0]
-                )
+                input_sets(case, size, request.dtype or case.dtypes[0])
         if case.oracle is None and len(backends) == 1:
             raise RequirementError(
                 f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so its "
@@ -368,11 +366,3 @@ def _check_dtype(request: CheckRequest, case: Case) -> None:
     raise InvalidArgumentError(
         f"program {case.name!r} accepts the dtypes {accepted}, got {dtype}{others}"
     )
-
-
-def _count(options: Sequence[str]) -> int | None:
-    """Number of devices of a run; None if it is unknown before the start."""
-    given = dict(zip(options[::2], options[1::2], strict=True))
-    if "--devices-per-process" not in given:
-        return None
-    return int(given["--processes"]) * int(given["--devices-per-process"])

@@ -41,10 +41,10 @@ from .request import (
     QUICK,
     USUAL,
     CheckRequest,
+    RunDevices,
     Spec,
     check_request,
     choose_backends,
-    device_options,
     write_request,
 )
 from .request import coverage as choose_coverage
@@ -121,24 +121,21 @@ def crosscheck(
         >>> report.passed
         True
     """
-    sets, extent = choose_coverage(coverage, program == ALL)
-    request = CheckRequest(
-        programs=selected(program),
+    request = request_of(
+        program,
+        coverage=coverage,
         size=size,
         dtype=dtype,
         seed=seed,
         mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
         specs=_specs(spec),
         repeat=repeat,
-        sets=sets,
-        extent=extent,
     )
     names, absent = choose_backends(backends)
-    options = device_options(processes, devices_per_process, platform)
-    check_request(request, options, names)
+    given = RunDevices.of(processes, devices_per_process, platform)
+    check_request(request, given.count, names)
     differentiate = gradients_wanted(gradients, names, coverage)
-    if timeout is not None:
-        options += ["--timeout", str(timeout)]
+    options = given.options + ([] if timeout is None else ["--timeout", str(timeout)])
     with _folder(out) as folder:
         write_request(request, folder / "request.json")
         runs = []
@@ -204,12 +201,22 @@ def so_far(folder: Path) -> tuple[Report | None, dict[str, list[str]]]:
     return replace(report, rows=tuple(r for r in report.rows if r.program in done)), finished
 
 
-def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:
-    """The programs that the first argument of `crosscheck` selects."""
+def request_of(
+    program: str | Program | Sequence[str | Program], *, coverage: str, **fields: Any
+) -> CheckRequest:
+    """The request of a cross-check.
+
+    Args:
+        program: As for `crosscheck`.
+        coverage: As for `crosscheck`.
+        **fields: Other fields of the request.
+    """
+    sets, extent = choose_coverage(coverage, program == ALL)
+    given = (program,) if isinstance(program, (str, Program)) else program
     if program == ALL:
-        return tuple(CASES)
-    given = (program,) if isinstance(program, (str, Program)) else tuple(program)
-    return tuple(with_names(one) if isinstance(one, Program) else one for one in given)
+        given = tuple(CASES)
+    programs = tuple(with_names(one) if isinstance(one, Program) else one for one in given)
+    return CheckRequest(programs, sets=sets, extent=extent, **fields)
 
 
 def _specs(spec: str | Spec | Sequence[Spec] | None) -> tuple[Spec, ...] | None:

@@ -212,24 +212,21 @@ def crosscheck(
         )
     from ..check import run
     from ..check.programs import find_case
-    from ..check.request import CheckRequest, write_request
-    from ..check.request import coverage as choose_coverage
+    from ..check.request import write_request
 
     # A program's module may lie in the current folder; the runs inherit the import path.
     sys.path.append(str(Path.cwd()))
     selection = "all" if every else programs or "matmul"
     if request is not None:
-        sets, extent = choose_coverage(coverage, every)
-        written = CheckRequest(
-            programs=run.selected(selection),
+        written = run.request_of(
+            selection,
+            coverage=coverage,
             size=size,
             dtype=dtype,
             seed=seed,
             mesh=chosen_mesh,
             specs=tuple(specs) if specs else None,
             repeat=repeat,
-            sets=sets,
-            extent=extent,
         )
         for program in written.programs:
             find_case(program)

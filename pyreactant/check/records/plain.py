@@ -51,19 +51,20 @@ def _same(value: Any) -> Any:
 def _reader(kind: Any) -> Callable[[Any], Any] | None:
     """What makes a value of this type from plain data; None if plain data is such a value."""
     parts = [_reader(part) for part in get_args(kind) if part not in (type(None), ...)]
-    first = parts[-1] if parts else None  # of a mapping, the values
-    origin = get_origin(kind)
+    first, origin = (parts[-1] if parts else None), get_origin(kind)  # of a mapping, the values
     if origin is tuple:
         return lambda value: tuple(map(first or _same, value))
-    if first is not None and origin in (types.UnionType, Union):
+    if first is None or (origin in (types.UnionType, Union) and len(parts) > 1):
+        return _reader_of_one(kind)
+    if origin in (types.UnionType, Union):
         return lambda value: None if value is None else first(value)
-    if first is not None and issubclass(origin, Mapping):
+    if issubclass(origin, Mapping):
         return lambda value: {key: first(item) for key, item in value.items()}
-    if first is not None:
-        return lambda value: [first(item) for item in value]
+    return lambda value: [first(item) for item in value]
+
+
+def _reader_of_one(kind: Any) -> Callable[[Any], Any] | None:
     if hasattr(kind, "from_dict"):
         reader: Callable[[Any], Any] = kind.from_dict
         return reader
-    if kind is float or (isinstance(kind, type) and issubclass(kind, Enum)):
-        return kind
-    return None
+    return kind if kind is float or (isinstance(kind, type) and issubclass(kind, Enum)) else None

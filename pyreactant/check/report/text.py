@@ -142,30 +142,42 @@ def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
     yield Paragraph(verdict(report), "good" if report.passed else "bad")
 
 
-def _explained(report: ReportData) -> str:
-    """What the numbers in the table are; nothing about numbers that it does not have."""
-    results = [result for row in report.rows for result in row.results]
-    found = [
-        (_ERRORS, any(map(has_error, results))),
-        (_TIMES, any("call" in r.seconds for r in results)),
-    ]
-    return " ".join(text for text, shown in found if shown)
-
-
 def _table(report: ReportData) -> Table:
+    """One line for each program; the cells of the page's table are texts here."""
+    results = [result for row in report.rows for result in row.results]
     pairs = report.rows[0].pairs if report.rows else ()
-    head = ["program", "problem", *(run.name for run in report.runs)]
+    explained = [_ERRORS] * any(map(has_error, results))
+    explained += [_TIMES] * any("call" in result.seconds for result in results)
     rows: list[list[Cell | str]] = [
         [
             row.program,
             problem_text(row),
-            *(Cell(result_text(result), result.outcome.look) for result in row.results),
-            *(Cell(pair_text(pair), _outcome(pair).look) for pair in row.pairs),
+            *(Cell(_result_text(result), result.outcome.look) for result in row.results),
+            *(Cell(_pair_text(pair), _outcome(pair).look) for pair in row.pairs),
         ]
         for row in report.rows
     ]
-    between = [f"{pair.first} and {pair.second}" for pair in pairs]
-    return Table(_explained(report), [*head, *between], rows, wraps=True)
+    head = ["program", "problem", *(run.name for run in report.runs)]
+    head += [f"{pair.first} and {pair.second}" for pair in pairs]
+    return Table(" ".join(explained), head, rows, wraps=True)
+
+
+def _result_text(result: Result) -> str:
+    """A result in a few words: outcome, accuracy and time."""
+    texts = {name: cell.text for name, cell in _result_cells(result).items()}
+    outcome, share = texts.pop("result"), texts.pop("share of allowed", "")
+    if share:
+        texts["error"] += f", {share} of {'the estimate' if result.values.estimated else 'allowed'}"
+    elif "error" in texts:
+        texts["error"] = "exactly"
+    numbers = ", ".join(texts.values())
+    return f"{outcome}{' ' if outcome == result.outcome else ', '}{numbers}" if numbers else outcome
+
+
+def _pair_text(pair: Pair) -> str:
+    """A comparison in a few words."""
+    first, size = (cell.text for cell in _pair_cells(pair))
+    return f"{first} to {size}" if first == "agree" else first
 
 
 def _outcome(pair: Pair) -> Outcome:
@@ -189,8 +201,8 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
     """One line for each program: its result on each runtime, and whether runtimes agree."""
     pairs = report.rows[0].pairs if report.rows else ()
     received = any(row.communicated is not None for row in report.rows)
-    shown = [_result_cells(result) for row in report.rows for result in row.results]
-    columns = ["result", *(name for name in _COLUMNS if any(one[name] != NONE for one in shown))]
+    shown = [name for row in report.rows for r in row.results for name in _result_cells(r)]
+    columns = ["result", *(name for name in _COLUMNS if name in shown)]
     groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
     groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
     groups += [("", 1)] if received else []
@@ -223,36 +235,42 @@ def _overview_row(
     cells: list[Cell | str] = [name, problem_text(row) + oracle]
     for result in row.results:
         found = _result_cells(result)
-        cells += [found[name] for name in columns]
+        cells += [found.get(name, NONE) for name in columns]
     for pair in row.pairs:
         cells += _pair_cells(pair)
     return cells + ([bytes_text(row.communicated)] if received else [])
 
 
-def _result_cells(result: Result) -> dict[str, Cell | str]:
-    """The cells of a result, by column; `NONE` for a number that it does not have."""
-    found: dict[str, Cell | str] = {
-        "result": Cell(outcome_text(result), result.outcome.look),
-        "error": NONE,
-        "share of allowed": NONE,
-        "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
-    }
+def _result_cells(result: Result) -> dict[str, Cell]:
+    """The cells of a result, by column, for what it has."""
+    values, cells = result.values, {"result": Cell(_outcome_text(result), result.outcome.look)}
     if has_error(result):
-        estimated = "of the estimate" if result.values.estimated else ""
-        share = Cell(ratio_text(result.values.ratio), share=result.values.ratio, detail=estimated)
-        found |= {"error": f"{result.values.relative_norm:.0e}", "share of allowed": share}
+        estimated = "of the estimate" if values.estimated else ""
+        cells["error"] = Cell(f"{values.relative_norm:.0e}")
+        share = Cell(ratio_text(values.ratio), share=values.ratio, detail=estimated)
+        cells["share of allowed"] = share
     elif result.outcome == RIGHT and result.blocks:
-        found["error"] = "exact"
-    return found
+        cells["error"] = Cell("exact")
+    if "call" in result.seconds:
+        cells["time"] = Cell(seconds_text(result.seconds["call"]))
+    return cells
 
 
-def _pair_cells(pair: Pair) -> list[Cell | str]:
-    outcome = _outcome(pair)
+def _outcome_text(result: Result) -> str:
+    """The outcome, with the kind of fault if it is wrong, and what is not seen if it is right."""
+    if result.coarse:
+        return f"{result.outcome}, errors below {percent(result.sensitivity)} not seen"
+    wrong = result.outcome == WRONG and result.kind
+    return f"{result.outcome}: {result.kind}" if wrong else result.outcome
+
+
+def _pair_cells(pair: Pair) -> list[Cell]:
+    look = _outcome(pair).look
     if not pair.passed:
-        return [Cell(pair.kind, outcome.look), "-"]
+        return [Cell(pair.kind, look), Cell(NONE)]
     if pair.values.error == 0:
-        return [Cell("same bits", outcome.look), "0"]
-    return [Cell("agree", outcome.look), f"{pair.values.relative_norm:.0e}"]
+        return [Cell("same bits", look), Cell("0")]
+    return [Cell("agree", look), Cell(f"{pair.values.relative_norm:.0e}")]
 
 
 def problem_text(row: ProgramRow) -> str:
@@ -261,33 +279,6 @@ def problem_text(row: ProgramRow) -> str:
         return "-"
     specs = " ".join(spec_text(spec) or "-" for spec in row.problem["in_specs"])
     return f"n={row.problem['size']} {row.problem['dtype']} {specs}"
-
-
-def result_text(result: Result) -> str:
-    """A result in a few words: outcome, accuracy and time."""
-    parts = [part for part in (outcome_text(result), detail_text(result)) if part]
-    return (" " if outcome_text(result) == result.outcome else ", ").join(parts)
-
-
-def outcome_text(result: Result) -> str:
-    """The outcome, with the kind of fault if it is wrong, and what is not seen if it is right."""
-    if result.coarse:
-        return f"{result.outcome}, errors below {percent(result.sensitivity)} not seen"
-    wrong = result.outcome == WRONG and result.kind
-    return f"{result.outcome}: {result.kind}" if wrong else result.outcome
-
-
-def detail_text(result: Result) -> str:
-    """Accuracy and the time of a call."""
-    parts, values = [], result.values
-    if has_error(result):
-        limit = "of the estimate" if values.estimated else "of allowed"
-        parts.append(f"{values.relative_norm:.0e}, {ratio_text(values.ratio)} {limit}")
-    elif result.outcome == RIGHT and result.blocks:
-        parts.append("exactly")
-    if "call" in result.seconds:
-        parts.append(seconds_text(result.seconds["call"]))
-    return ", ".join(parts)
 
 
 def has_error(result: Result) -> bool:
@@ -302,15 +293,6 @@ def has_error(result: Result) -> bool:
 def ratio_text(ratio: float) -> str:
     """A ratio with two digits."""
     return f"{ratio:.2f}" if 0.005 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
-
-
-def pair_text(pair: Pair) -> str:
-    """A comparison in a few words."""
-    if not pair.passed:
-        return pair.kind
-    if pair.values.error == 0:
-        return "same bits"
-    return f"agree to {pair.values.relative_norm:.0e}"
 
 
 def problems(report: ReportData) -> list[tuple[int, str]]:
