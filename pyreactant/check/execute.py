@@ -359,8 +359,8 @@ def _check_outputs(run: CaseRun) -> None:
     if len(got) != len(right) or any(g not in r for g, r in zip(got, right, strict=True)):
         raise MismatchError(
             f"program {case.name!r} on {backend_name()}: outputs must be {', '.join(names)}, as "
-            f"from its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the same, "
-            "or give Program(..., out_dtypes=) with one element type for each result"
+            f"from its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the "
+            "same, or give Program(..., out_dtypes=) with one element type for each result"
         )
 
 

@@ -26,7 +26,7 @@ from ..arrays.mesh import Mesh
 from ..arrays.program import Program
 from ..arrays.runtimes.collective import exchange, total
 from ..arrays.runtimes.runtime import barrier, current, devices, initialize
-from ..arrays.text import spec_text
+from ..arrays.text import specs_text
 from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError, code_of
 from ..base.facts import facts
 from ..base.files import write_json
@@ -80,14 +80,9 @@ def further_sets(
             run = replace(run, arrays={})
             yield from _of_variant(request, run, variant, estimated)
         except Exception as error:
-            error.add_note(Where(f"in the layout and type {variant_text(variant)}"))
+            specs = specs_text(variant.layout.in_specs)
+            error.add_note(Where(f"in the layout and type {variant.dtype} {specs}"))
             raise
-
-
-def variant_text(variant: Variant) -> str:
-    """Element type and partition specs of the inputs."""
-    specs = " ".join(spec_text(spec) or "-" for spec in variant.layout.in_specs)
-    return f"{variant.dtype} {specs}"
 
 
 def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
@@ -185,7 +180,7 @@ def run_member(request: CheckRequest, folder: Path) -> None:
         try:
             found = _run(request, program, name, shards)
         except Exception as error:
-            found = ProgramRecord(name, error=error_facts(error))
+            found = ProgramRecord(program=name, error=error_facts(error))
             record = replace(record, programs=(*record.programs, found))
             write_json(record.to_dict(), target)
             if not _all_raised(name):
@@ -272,7 +267,7 @@ def _run(
     sets = tuple(further_sets(request, run, blocks, mesh, chosen))
     more = time.perf_counter() - start
     return ProgramRecord(
-        name,
+        program=name,
         summary=case.summary,
         problem={
             "size": run.size,

@@ -16,7 +16,7 @@ from ..arrays.mesh import Mesh
 from ..arrays.program import Program
 from ..arrays.runtimes.known import BACKENDS, PLATFORMS, usable_backends
 from ..arrays.sharding import Axes, NamedSharding, as_spec
-from ..arrays.text import spec_text
+from ..arrays.text import specs_text
 from ..base.errors import (
     FileError,
     InvalidArgumentError,
@@ -66,15 +66,11 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
             for sharding, spec in zip(wanted, layout.in_specs, strict=False)
         ):
             return layout
-    takes = "; or ".join(dict.fromkeys(_specs_text(x.in_specs) for x in layouts))
-    got = _specs_text(specs)
+    takes = "; or ".join(dict.fromkeys(specs_text(x.in_specs, " and ") for x in layouts))
+    got = specs_text(specs, " and ")
     raise InvalidArgumentError(
         f"program {case.name!r} at size {size} on {mesh!r} takes inputs sharded {takes}; got {got}"
     )
-
-
-def _specs_text(specs: Sequence[Spec]) -> str:
-    return " and ".join(spec_text(spec) or "-" for spec in specs)
 
 
 def _cuts(layout: Layout, mesh: Mesh) -> bool:

@@ -114,16 +114,15 @@ def row(
     plans = {"input 0": plan, "input 1": plan, "output 0": plan}
     bytes_received = None if number % 4 == 0 else 1000 * 2**number
     return ProgramRow(
-        name,
-        "what it computes",
-        True,
-        number % 5 == 0,
-        problem,
-        "highest",
-        bytes_received,
-        plans,
-        tuple(results),
-        pairs,
+        program=name,
+        summary="what it computes",
+        exact=number % 5 == 0,
+        problem=problem,
+        precision="highest",
+        communicated=bytes_received,
+        plans=plans,
+        results=tuple(results),
+        pairs=pairs,
     )
 
 

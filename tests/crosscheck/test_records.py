@@ -30,7 +30,7 @@ def test_a_whole_run(runs: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_are_text() -> None:
-    record = ProgramRecord("any", problem={"seed": math.nan}, seconds={"call": math.inf})
+    record = ProgramRecord(program="any", problem={"seed": math.nan}, seconds={"call": math.inf})
     assert json.loads(json.dumps(record.to_dict(), allow_nan=False))["problem"] == {"seed": "nan"}
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,30 +52,32 @@ class ShardWriter:
 
 
 def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
-    """Read one block of a process.
-
-    Args:
-        path: The process's file.
-        key: Name of the block in the file.
-        dtype: Element type of blocks that are stored as raw bytes.
-
-    Raises:
-        FileError: The file or the block is missing or damaged.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as blocks:
-            block: np.ndarray = blocks[key]
-    except FileNotFoundError:
-        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
-    except KeyError:
-        raise FileError(f"{path}: has no block {key!r}; copy it again") from None
-    except _DAMAGED as error:
-        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+    """Read one block of a process; the dtype is that of blocks that are stored as raw bytes."""
+    with _readable(path), np.load(path, allow_pickle=False) as blocks:
+        if key not in blocks:
+            raise FileError(f"{path}: has no block {key!r}; copy it again")
+        block: np.ndarray = blocks[key]
     if block.dtype.kind == "V":
         wanted = as_dtype(dtype)
         if wanted.itemsize == block.dtype.itemsize:
             return block.view(wanted)
     return block
+
+
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say what to do if the file of a process's blocks is missing or damaged."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
+    except FileError:
+        raise
+    except _DAMAGED as error:
+        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
 
 
 def shards_name(process: int) -> str:
@@ -84,23 +86,10 @@ def shards_name(process: int) -> str:
 
 
 def check_file(path: Path, checksums: Mapping[str, int | None]) -> None:
-    """Check that a file of blocks is whole, and that its blocks are those of its record.
-
-    Args:
-        path: The process's file.
-        checksums: CRC-32 of each block's entry, by its key, from the process's record.
-
-    Raises:
-        FileError: The file or a block is missing, damaged, or another than the recorded one.
-    """
-    try:
-        with zipfile.ZipFile(path) as file:
-            damaged = file.testzip()
-            found = {one.filename.removesuffix(".npy"): one.CRC for one in file.infolist()}
-    except FileNotFoundError:
-        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
-    except _DAMAGED as error:
-        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+    """Check that a file of blocks is whole, and that its blocks are those of its record."""
+    with _readable(path), zipfile.ZipFile(path) as file:
+        damaged = file.testzip()
+        found = {one.filename.removesuffix(".npy"): one.CRC for one in file.infolist()}
     if damaged:
         raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
     for key, checksum in sorted(checksums.items()):
@@ -113,9 +102,6 @@ def check_file(path: Path, checksums: Mapping[str, int | None]) -> None:
             )
 
 
-_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
-
-
 _WHAT = "a record of pyreactant crosscheck"
 
 
@@ -124,11 +110,6 @@ class ProcessRecord(Plain):
     """One process of a run.
 
     Attributes:
-        process: Process index.
-        num_processes: Number of processes of the run.
-        backend: Name of the runtime.
-        platform: "cpu", "gpu" or "tpu".
-        host: Name of the machine.
         devices: All devices of the run, as `pyreactant.devices()` returns them.
         facts: Versions and settings.
         request: Contents of the request file.
@@ -166,7 +147,6 @@ class Run:
     """A finished run of one runtime.
 
     Attributes:
-        folder: Folder of its files.
         records: Process records by process index; empty if no process wrote one.
         ended: The supervisor's report.json; None if there was no supervisor.
         logs: Folder with the logs of the processes.

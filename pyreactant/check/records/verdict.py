@@ -168,8 +168,7 @@ class Pair(Plain):
 
     Attributes:
         first: Runtime or folder of the first run.
-        second: Runtime or folder of the second run.
-        kind: Kind of difference.
+        second: The same of the second run.
         text: One sentence that describes the result.
         values: The verdict on the values of the second run, those of the first being the right
             ones. Its error is infinite if only one run has a NaN or infinity somewhere, its norm
@@ -210,9 +209,7 @@ class SetRecord(Plain):
     Attributes:
         inputs: Name of the set: "ordinary", "wide", "special" or "exact".
         text: What its elements are.
-        dtype: Element type.
         specs: Partition specs of the inputs and results: {"in_specs", "out_specs"}.
-        plans: Shape, dtype and sharding by array name.
         blocks: Verdicts on this process's blocks of the results, and on wrong blocks of inputs.
         repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
     """
@@ -244,39 +241,45 @@ def _short(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if _USUAL[key] != value}
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRecord(Plain):
-    """One program on one process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFacts(Plain):
+    """What a program is, on whichever runtime.
 
     Attributes:
         program: Name of the program in the request.
         summary: What it computes, in a few words.
-        error: Type, message, traceback and exit code of the exception it raised; None if it ran.
-        problem: Size, dtype, seed, mesh and layout, which must be equal in compared runs.
-        inputs: Digests of the input blocks by array name and block.
-        oracle: Whether the program has an oracle.
         exact: Whether results must equal the oracle's bit by bit.
-        precision: Precision of products.
-        seconds: Seconds for placing, compiling, calls and checking.
+        problem: Size, dtype, seed, mesh and partition specs, equal in compared runs.
         communicated: Bytes that each device receives by the closed form; None without one.
-        plans: Shape, dtype and sharding by array name.
+        plans: Shape, dtype and sharding of inputs and outputs, by array name.
+    """
+
+    program: str
+    summary: str = ""
+    oracle: bool = True
+    exact: bool = False
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    precision: str | None = None
+    communicated: int | None = None
+    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRecord(ProgramFacts):
+    """One program on one process.
+
+    Attributes:
+        error: Type, message, traceback and exit code of the exception it raised; None if it ran.
+        inputs: Digests of the input blocks by array name and block.
         blocks: Verdicts on this process's blocks of inputs and outputs.
         repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
         keys: Keys of the output blocks in the shards file, by array and device.
         sets: Further sets of inputs, and the same in further layouts and element types.
     """
 
-    program: str
-    summary: str = ""
     error: Mapping[str, Any] | None = None
-    problem: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    oracle: bool = True
-    exact: bool = False
-    precision: str | None = None
     seconds: Mapping[str, Any] = field(default_factory=dict)
-    communicated: int | None = None
-    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
     repeats: Sequence[Mapping[str, Any]] = ()
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

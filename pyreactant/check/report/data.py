@@ -8,7 +8,7 @@ from typing import Any
 from ...base.errors import ExitCode
 from ..bounds.verdict import Verdict
 from ..records.plain import Plain
-from ..records.verdict import ArrayPlan, BlockVerdict, Pair
+from ..records.verdict import BlockVerdict, Pair, ProgramFacts
 
 
 class Outcome(StrEnum):
@@ -40,8 +40,6 @@ class SetResult(Plain):
     Attributes:
         inputs: Name of the set: "ordinary", "wide", "special" or "exact".
         text: What its elements are; "" for ordinary ones.
-        dtype: Element type.
-        specs: Partition specs of the inputs.
         outcome: Right or wrong.
         kind: Kind of fault; "" if there is none.
         complaint: Description of the fault; "" if there is none.
@@ -66,7 +64,6 @@ class Result(Plain):
 
     Attributes:
         runtime: Name of the runtime or folder.
-        outcome: What became of it.
         kind: Kind of fault; "" if there is none.
         text: Description of the fault with program, runtime, process, device, block and element,
             or of the exception with its process; "" if there is none.
@@ -100,31 +97,15 @@ class Result(Plain):
         return self.values.ratio
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRow(Plain):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRow(ProgramFacts):
     """One program on all runtimes.
 
     Attributes:
-        program: Name of the program.
-        summary: What it computes, in a few words.
-        oracle: Whether the program has an oracle.
-        exact: Whether results must equal the oracle's bit by bit.
-        problem: Size, dtype, seed, mesh and partition specs.
-        precision: Precision of products.
-        communicated: Bytes that each device receives by the closed form; None without one.
-        plans: Shape, dtype and sharding of inputs and outputs, by array name.
         results: One result for each runtime.
         pairs: One comparison for each pair of runtimes.
     """
 
-    program: str
-    summary: str
-    oracle: bool
-    exact: bool
-    problem: Mapping[str, Any]
-    precision: str | None
-    communicated: int | None
-    plans: Mapping[str, ArrayPlan]
     results: tuple[Result, ...]
     pairs: tuple[Pair, ...] = ()
 
@@ -147,11 +128,7 @@ class RunFacts(Plain):
 
     Attributes:
         name: The run's name in the report.
-        backend: Name of the runtime.
-        platform: "cpu", "gpu" or "tpu"; "" if no process got far enough to report it.
-        folder: Folder of the run's files.
-        num_processes: Number of processes.
-        hosts: Names of the machines.
+        platform: "" if no process got far enough to report it.
         devices: All devices, as `pyreactant.devices()` returns them.
         facts: Versions and settings of process 0.
         ended: How the supervised run ended: cause, exit code, summary, seconds, started, git.
@@ -175,10 +152,8 @@ class GradientResult(Plain):
     """Enzyme's gradient of a Julia body inside JAX, by one argument.
 
     Attributes:
-        program: Name of the program.
         argument: The argument, in words.
         against: What the gradient is compared with.
-        values: The verdict on the gradient.
         text: Why it did not run, if Enzyme or the function cannot be differentiated.
     """
 
@@ -205,8 +180,6 @@ class ReportData(Plain):
     """The data of a cross-check's report; `Report` adds the ways to show it.
 
     Attributes:
-        rows: One row for each program.
-        runs: Facts about each run.
         absent: Runtimes that are not available, with how to install them.
         created: Time of creation in UTC, ISO 8601.
         gradients: Gradients of Julia bodies by Enzyme, if they were compared.

@@ -10,14 +10,21 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...arrays.dtypes import as_dtype
-from ...arrays.text import block_text, percent_text, spec_text
+from ...arrays.text import block_text, percent_text, specs_text
 from ...base.document.parts import Table
 from ..bounds.sight import COARSE, FINE, FINE_SHORT, Sight, combined
 from ..bounds.verdict import BY_FLOAT32, Verdict, join
-from ..faults.diagnose import diagnose, differing, must_be_equal
+from ..faults.diagnose import copies_text, diagnose, differing, must_be_equal, repeats_text
 from ..inputs import EXACT, ORDINARY, SETS
 from ..records.records import Run
-from ..records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
+from ..records.verdict import (
+    UNCOMPARED,
+    ArrayPlan,
+    BlockVerdict,
+    Diagnosis,
+    ProgramRecord,
+    SetRecord,
+)
 from .data import RIGHT, UNCHECKED, WRONG, Outcome, ProgramRow, ReportData, Result, SetResult
 
 _FAR = 4.0
@@ -136,44 +143,41 @@ def outliers(blocks: Sequence[BlockVerdict]) -> str:
 
     Where the oracle's products are in float32, its own errors are as large, and none is named.
     """
+    largest: dict[str, dict[str, BlockVerdict]] = {}
+    for block in sorted(blocks, key=lambda b: b.values.ratio):
+        if block.values.method not in (BY_FLOAT32, UNCOMPARED):
+            largest.setdefault(block.array, {})[str(block.index)] = block  # of its copies
     found = []
-    for name in dict.fromkeys(block.array for block in blocks):
-        ratios: dict[str, tuple[float, BlockVerdict]] = {}
-        for block in blocks:
-            if block.array == name and block.values.method not in (BY_FLOAT32, UNCOMPARED):
-                key = str(block.index)
-                before = ratios.get(key, (-1.0, block))
-                ratios[key] = max(before, (block.values.ratio, block), key=lambda pair: pair[0])
-        if len(ratios) < 2:
-            continue
-        (next_ratio, _), (ratio, block) = sorted(ratios.values(), key=lambda pair: pair[0])[-2:]
-        if ratio > _FAR * next_ratio:
+    for name, by_index in largest.items():
+        *others, worst = sorted(by_index.values(), key=lambda b: b.values.ratio)
+        if others and worst.values.ratio > _FAR * others[-1].values.ratio:
             found.append(
-                f"block {block_text(block.index)} of {name} on device {block.device} (process "
-                f"{block.process}) is suspicious: its largest error is {ratio:.2g} of what "
-                f"rounding allows, that of every other block at most {next_ratio:.2g}"
+                f"block {block_text(worst.index)} of {name} on device {worst.device} (process "
+                f"{worst.process}) is suspicious: its largest error is {worst.values.ratio:.2g} of "
+                "what rounding allows, that of every other block at most "
+                f"{others[-1].values.ratio:.2g}"
             )
     return "; ".join(found)
 
 
 def unless_empty(result: Result, program: str) -> Result:
     """A result that is unchecked if an output of the oracle has no finite element."""
-    if result.outcome != RIGHT:
-        return result
-    finite: dict[str, int] = {}
-    for block in result.blocks:
-        size = math.prod(_lengths(block))
-        finite[block.array] = finite.get(block.array, 0) + size - block.values.non_finite
-    empty = [array for array, count in finite.items() if not count]
-    if not empty:
-        return result
-    elements = any(0 not in _lengths(b) for b in result.blocks if b.array == empty[0])
-    why = "must be NaN or infinite in every element" if elements else "has no elements"
-    text = (
-        f"{program} on {result.runtime}: {empty[0]} {why}, so no number was checked; correct the "
-        "oracle, or the shapes in inputs="
-    )
-    return replace(result, outcome=UNCHECKED, text=text)
+    for array in dict.fromkeys(block.array for block in result.blocks):
+        blocks = [block for block in result.blocks if block.array == array]
+        elements = sum(map(_size, blocks))
+        if result.outcome != RIGHT or elements != sum(b.values.non_finite for b in blocks):
+            continue
+        why = "must be NaN or infinite in every element" if elements else "has no elements"
+        text = (
+            f"{program} on {result.runtime}: {array} {why}, so no number was checked; correct the "
+            "oracle, or the shapes in inputs="
+        )
+        return replace(result, outcome=UNCHECKED, text=text)
+    return result
+
+
+def _size(block: BlockVerdict) -> int:
+    return math.prod(stop - start for start, stop in block.index or [])
 
 
 def probed(records: Sequence[ProgramRecord]) -> bool:
@@ -189,16 +193,13 @@ def probed(records: Sequence[ProgramRecord]) -> bool:
     return all(probes) and all(b.passed and b.values.method == "whole numbers" for b in blocks)
 
 
-def _lengths(block: BlockVerdict) -> list[int]:
-    return [stop - start for start, stop in block.index or []]
-
-
 def with_sets(result: Result, run: Run, program: str) -> Result:
     """A program's result with those of its further sets; the first wrong one makes it wrong."""
     if result.outcome not in (RIGHT, WRONG, UNCHECKED):
         return result
     records = run.of(program)
-    sets = tuple(_set_result(run, result.runtime, records, i) for i in range(_count(records)))
+    count = min((len(record.sets) for record in records), default=0)
+    sets = tuple(_set_result(run, result.runtime, records, i) for i in range(count))
     result = replace(result, sets=sets)
     wrong = next((one for one in sets if one.outcome == WRONG), None)
     if result.outcome == WRONG or wrong is None:
@@ -206,47 +207,69 @@ def with_sets(result: Result, run: Run, program: str) -> Result:
     return replace(result, outcome=WRONG, kind=wrong.kind, text=wrong.complaint)
 
 
-def _count(records: Sequence[ProgramRecord]) -> int:
-    """Number of further sets; processes of one run have the same."""
-    return min((len(record.sets) for record in records), default=0)
+class Judged(NamedTuple):
+    """The diagnosis of a program on one set of inputs, from all processes' verdicts.
+
+    Attributes:
+        diagnosis: The diagnosis.
+        blocks: The verdicts.
+        note: What differs between copies or calls and may, in one sentence; "" if nothing does.
+    """
+
+    diagnosis: Diagnosis
+    blocks: list[BlockVerdict]
+    note: str
+
+
+def judge(
+    run: Run, runtime: str, program: str, parts: Sequence[ProgramRecord | SetRecord]
+) -> Judged:
+    """Combine what the processes recorded.
+
+    Args:
+        run: The run.
+        runtime: Its name in the report.
+        program: What the text calls the program.
+        parts: The records of all processes.
+    """
+    blocks = [block for part in parts for block in part.blocks]
+    repeats = [one for part in parts for one in part.repeats]
+    equal = must_be_equal(run.records)
+    copies = differing(blocks, equal)
+    diagnosis = diagnose(
+        blocks,
+        parts[0].plans,
+        program=program,
+        runtime=runtime,
+        num_processes=run.records[0].num_processes,
+        copies=copies,
+        repeats=repeats if equal else (),
+        hosts={record.process: record.host for record in run.records},
+    )
+    others = [] if copies else differing(blocks)
+    notes = [f"copies differ: {copies_text(others)}"] if others else []
+    notes += [repeats_text(repeats)] if repeats and not equal else []
+    return Judged(diagnosis, blocks, "; ".join(notes))
 
 
 def _set_result(run: Run, runtime: str, records: Sequence[ProgramRecord], number: int) -> SetResult:
     parts = [record.sets[number] for record in records]
     first = parts[0]
-    blocks = [block for part in parts for block in part.blocks]
-    equal = must_be_equal(run.records)
-    found = diagnose(
-        blocks,
-        first.plans,
-        program=f"{records[0].program} ({set_text(first)})",
-        runtime=runtime,
-        num_processes=run.records[0].num_processes,
-        copies=differing(blocks, equal),
-        repeats=[one for part in parts for one in part.repeats] if equal else (),
-    )
+    specs = specs_text(first.specs["in_specs"])
+    program = f"{records[0].program} ({first.inputs} inputs, {first.dtype} {specs})"
+    found, blocks, _ = judge(run, runtime, program, parts)
     outputs = [block for block in blocks if block.array.startswith("output")]
     return SetResult(
         inputs=first.inputs,
         text=first.text,
         dtype=first.dtype,
-        specs=specs_text(first),
+        specs=specs,
         outcome=RIGHT if found.passed else WRONG,
         kind=str(found.kind or ""),
         complaint=found.text if not found.passed else "",
         values=on_all(outputs),
         sensitivity=seen(outputs, first.plans).sensitivity,
     )
-
-
-def specs_text(record: SetRecord) -> str:
-    """The partition specs of the inputs."""
-    return " ".join(spec_text(spec) or "-" for spec in record.specs["in_specs"])
-
-
-def set_text(record: SetRecord) -> str:
-    """A set in a few words: inputs, element type and layout."""
-    return f"{record.inputs} inputs, {record.dtype} {specs_text(record)}"
 
 
 def checked_text(result: SetResult) -> str:

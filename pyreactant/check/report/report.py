@@ -5,7 +5,7 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -20,16 +20,8 @@ from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
 from ...runs.supervisor.output import own_lines
 from ..compare import compare_program
-from ..faults.diagnose import (
-    Differing,
-    copies_text,
-    diagnose,
-    differing,
-    must_be_equal,
-    repeats_text,
-)
 from ..records.records import SCHEMA, ProcessRecord, Run, check_version
-from ..records.verdict import Diagnosis, Kind, ProgramRecord
+from ..records.verdict import Diagnosis, Kind, ProgramFacts, ProgramRecord
 from .data import (
     NOT_RUN,
     RAISED,
@@ -43,7 +35,7 @@ from .data import (
     RunFacts,
 )
 from .html import document, notebook
-from .outcome import Seen, on_all, outliers, probed, seen, unless_empty, with_sets
+from .outcome import Seen, judge, on_all, outliers, probed, seen, unless_empty, with_sets
 from .text import text_parts, verdict
 
 
@@ -162,19 +154,9 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
         for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
     )
     found = [record for run in runs for record in run.of(program)]
-    known = next((r for r in found if r.error is None), ProgramRecord(program))
-    return ProgramRow(
-        program=program,
-        summary=known.summary,
-        oracle=known.oracle,
-        exact=known.exact,
-        problem=known.problem,
-        precision=known.precision,
-        communicated=known.communicated,
-        plans=known.plans,
-        results=results,
-        pairs=pairs,
-    )
+    known = next((r for r in found if r.error is None), ProgramRecord(program=program))
+    about = {one.name: getattr(known, one.name) for one in fields(ProgramFacts)}
+    return ProgramRow(**about, results=results, pairs=pairs)
 
 
 def _result(run: Run, name: str, program: str) -> Result:
@@ -186,32 +168,18 @@ def _result(run: Run, name: str, program: str) -> Result:
         return _raised(name, program, raised)
     if not records or len(records) < run.records[0].num_processes:
         return _not_run(run, name, program)
-    blocks = [block for record in records for block in record.blocks]
-    equal = must_be_equal(run.records)
-    copies = differing(blocks, equal)
-    repeats = [one for record in records for one in record.repeats]
-    found = diagnose(
-        blocks,
-        records[0].plans,
-        program=program,
-        runtime=name,
-        num_processes=run.records[0].num_processes,
-        copies=copies,
-        repeats=repeats if equal else (),
-        hosts={record.process: record.host for record in run.records},
-    )
-    shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
+    judged = judge(run, name, program, records)
+    shown = [b for b in judged.blocks if b.array.startswith("output") or not b.passed]
     outputs = [b for b in shown if b.array.startswith("output")]
     sight = seen(outputs, records[0].plans, probed=probed(records))
-    outcome, text = _outcome(f"{program} on {name}", found, records[0].oracle, sight)
-    differences = _note([] if copies else differing(blocks), [] if equal else repeats)
+    outcome, text = _outcome(f"{program} on {name}", judged.diagnosis, records[0].oracle, sight)
     more = [sight.note, outliers(outputs)] if outcome != WRONG else []
     return Result(
         name,
         outcome,
-        kind=str(found.kind or ""),
+        kind=str(judged.diagnosis.kind or ""),
         text=text,
-        values=replace(on_all(outputs), note="; ".join(filter(None, [differences, *more]))),
+        values=replace(on_all(outputs), note="; ".join(filter(None, [judged.note, *more]))),
         sensitivity=sight.sensitivity,
         coarse=outcome == RIGHT and sight.coarse,
         seconds=_slowest(records),
@@ -229,12 +197,6 @@ def _outcome(what: str, found: Diagnosis, oracle: bool, sight: Seen) -> tuple[Ou
     if sight.unchecked:
         return UNCHECKED, f"{what} is unchecked: {sight.unchecked}"
     return RIGHT, ""
-
-
-def _note(copies: Sequence[Differing], repeats: Sequence[Mapping[str, Any]]) -> str:
-    """What differs and may, in one sentence; "" if nothing does."""
-    found = [f"copies differ: {copies_text(copies)}"] if copies else []
-    return "; ".join(found + ([repeats_text(repeats)] if repeats else []))
 
 
 def _raised(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...arrays.text import bytes_text, seconds_text, spec_text
+from ...arrays.text import bytes_text, seconds_text, specs_text
 from ...base.document.parts import Cell, Paragraph, Table
 from ..bounds.verdict import FLOAT32_PRODUCTS
 from ..records.verdict import Pair
@@ -277,8 +277,8 @@ def problem_text(row: ProgramRow) -> str:
     """Size, element type and partition specs of the inputs."""
     if not row.problem:
         return "-"
-    specs = " ".join(spec_text(spec) or "-" for spec in row.problem["in_specs"])
-    return f"n={row.problem['size']} {row.problem['dtype']} {specs}"
+    problem = row.problem
+    return f"n={problem['size']} {problem['dtype']} {specs_text(problem['in_specs'])}"
 
 
 def has_error(result: Result) -> bool:
