@@ -6,6 +6,7 @@ even if results are wrong.
 It runs each program on its further sets of inputs, and in further layouts and element types, too.
 """
 
+import contextlib
 import gc
 import os
 import socket
@@ -32,7 +33,7 @@ from ..base.facts import facts
 from ..base.files import write_json
 from .check import check_all
 from .execute import CaseRun, run_again, run_case
-from .inputs import ORDINARY, InputSet, input_sets
+from .inputs import ORDINARY, input_sets
 from .programs import find_case
 from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
 from .records.verdict import BlockVerdict, ProgramRecord, SetRecord
@@ -66,7 +67,8 @@ def further_sets(
     estimated = _is_estimated(blocks)
     yield from _of_variant(request, run, first, estimated)
     for variant in others:
-        try:
+        specs = specs_text(variant.layout.in_specs)
+        with _saying(f"in the layout and type {variant.dtype} {specs}"):
             run = run_case(
                 run.case,
                 size=run.size,
@@ -79,10 +81,16 @@ def further_sets(
             yield _record(run, variant)
             run = replace(run, arrays={})
             yield from _of_variant(request, run, variant, estimated)
-        except Exception as error:
-            specs = specs_text(variant.layout.in_specs)
-            error.add_note(Where(f"in the layout and type {variant.dtype} {specs}"))
-            raise
+
+
+@contextlib.contextmanager
+def _saying(where: str) -> Iterator[None]:
+    """Note where an exception of the block was raised."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(Where(where))
+        raise
 
 
 def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
@@ -103,17 +111,10 @@ def _of_variant(
     sets = () if run.case.oracle is None else input_sets(run.case, run.size, run.dtype)
     for data in sets:
         if data.name in request.sets and (data.whole or not estimated):
-            run = _again(run, data)
+            with _saying(f"on {data.name} inputs"):
+                run = run_again(run, data)
             yield _record(run, variant)
             run = replace(run, arrays={})
-
-
-def _again(run: CaseRun, data: InputSet) -> CaseRun:
-    try:
-        return run_again(run, data)
-    except Exception as error:
-        error.add_note(Where(f"on {data.name} inputs"))
-        raise
 
 
 def _record(run: CaseRun, variant: Variant) -> SetRecord:

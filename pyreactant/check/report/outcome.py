@@ -25,7 +25,7 @@ from ..records.verdict import (
     ProgramRecord,
     SetRecord,
 )
-from .data import RIGHT, UNCHECKED, WRONG, Outcome, ProgramRow, ReportData, Result, SetResult
+from .data import RIGHT, UNCHECKED, WRONG, ProgramRow, ReportData, Result, SetResult
 
 _FAR = 4.0
 """A block is an outlier if its largest ratio is this many times that of every other block."""
@@ -301,38 +301,36 @@ def summary(report: ReportData) -> Iterator[Table]:
     """For each set of inputs: how many programs passed it, and in how many runs of what."""
     if any(result.sets for row in report.rows for result in row.results):
         head = ["inputs", "programs", "right", "element types", "checked"]
-        yield Table("", head, _summary_rows(report), wraps=True)
+        yield Table("", head, list(_summary_rows(report)), wraps=True)
 
 
-def _summary_rows(report: ReportData) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
+def _summary_rows(report: ReportData) -> Iterator[tuple[str, ...]]:
     for name in SETS:
-        found = [
-            (row.program, one.dtype, one.outcome, one.values)
+        checked = [
+            (row, result)
             for row in report.rows
-            for result in row.results
-            for one in result.sets
-            if one.inputs == name
+            for of_runtime in row.results
+            for result in (*_ordinary(row, of_runtime), *of_runtime.sets)
+            if result.inputs == name
         ]
-        if name == ORDINARY:
-            found += [
-                (row.program, row.problem["dtype"], _own_outcome(r), r.values)
-                for row in report.rows
-                for r in row.results
-                if row.problem and r.values.method
-            ]
-        if found:
-            right = [one for one in found if one[2] != WRONG]
-            dtypes = ", ".join(dict.fromkeys(one[1] for one in found))
-            programs = len({one[0] for one in found})
-            worst = max((one[3].ratio for one in right), default=0.0)
-            methods = ", ".join(dict.fromkeys(one[3].method for one in found if one[3].method))
-            checked = f"{methods}; at most {worst:.2g} of allowed" if worst else methods
-            rows.append((name, str(programs), f"{len(right)} of {len(found)}", dtypes, checked))
-    return rows
+        if not checked:
+            continue
+        results = [result for _, result in checked]
+        right = [result.values for result in results if result.outcome != WRONG]
+        worst = max((values.ratio for values in right), default=0.0)
+        methods = ", ".join(dict.fromkeys(r.values.method for r in results if r.values.method))
+        yield (
+            name,
+            str(len({row.program for row, _ in checked})),
+            f"{len(right)} of {len(results)}",
+            ", ".join(dict.fromkeys(result.dtype for result in results)),
+            f"{methods}; at most {worst:.2g} of allowed" if worst else methods,
+        )
 
 
-def _own_outcome(result: Result) -> Outcome:
-    """The outcome of the ordinary inputs, which a wrong further set does not change."""
-    wrong = result.outcome == WRONG and any(not block.passed for block in result.blocks)
-    return WRONG if wrong else RIGHT
+def _ordinary(row: ProgramRow, result: Result) -> Iterator[SetResult]:
+    """The result on ordinary inputs as that of a set; a wrong further set does not change it."""
+    if row.problem and result.values.method:
+        wrong = result.outcome == WRONG and any(not block.passed for block in result.blocks)
+        outcome = WRONG if wrong else RIGHT
+        yield SetResult(ORDINARY, "", row.problem["dtype"], "", outcome, values=result.values)
