@@ -29,7 +29,7 @@ from pyreactant.check.check import check_all, check_blocks
 from pyreactant.check.execute import CaseRun, run_case
 from pyreactant.check.programs import CASES, find_case
 from pyreactant.check.programs.case import Case
-from pyreactant.check.report.outcome import seen
+from pyreactant.check.report.results import seen
 from tests.crosscheck.draws import draws
 from tests.crosscheck.mutants import mutants
 from tests.crosscheck.trials import Trial, attempts, diagnosis_of

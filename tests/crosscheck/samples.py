@@ -11,8 +11,8 @@ from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.programs.find import NAMES
 from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Difference, Kind, Pair
 from pyreactant.check.report.data import Outcome, ProgramRow, Result, RunFacts
-from pyreactant.check.report.outcome import on_all
 from pyreactant.check.report.report import Report
+from pyreactant.check.report.results import on_all
 
 MESH = Mesh((2, 4), ("x", "y"))
 

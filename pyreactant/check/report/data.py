@@ -43,7 +43,7 @@ class SetResult(Plain):
         outcome: Right or wrong.
         kind: Kind of fault; "" if there is none.
         complaint: Description of the fault; "" if there is none.
-        values: The verdict on all blocks of the outputs (`outcome.on_all`).
+        values: The verdict on all blocks of the outputs (`results.on_all`).
         sensitivity: See `Result`; that of further sets changes no outcome.
     """
 
@@ -68,7 +68,7 @@ class Result(Plain):
         text: Description of the fault with program, runtime, process, device, block and element,
             or of the exception with its process; "" if there is none.
         exit_code: Exit code of the exception or of the failed run.
-        values: The verdict on all blocks of the outputs (`outcome.on_all`). Its note is a remark
+        values: The verdict on all blocks of the outputs (`results.on_all`). Its note is a remark
             that makes nothing wrong: copies that may differ, and do; a block with much larger
             errors than the others; elements without a bound.
         sensitivity: The median tolerance over the root mean square of the result, in the output

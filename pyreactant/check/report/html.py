@@ -32,13 +32,14 @@ from ...base.document.parts import (
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
 from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
-from .outcome import percent, rows_of
+from .results import percent
 from .text import (
     NONE,
     estimates,
     overview,
     problems,
     ratio_text,
+    rows_of,
     verdict,
 )
 

@@ -5,7 +5,7 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -15,27 +15,20 @@ from ..._version import __version__
 from ...base.document.page import HasPage, can_render
 from ...base.document.parts import Document, Part
 from ...base.document.terminal import HasText
-from ...base.errors import ExitCode, FileError
+from ...base.errors import FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
 from ...runs.supervisor.output import own_lines
 from ..compare import compare_program
-from ..records.records import SCHEMA, ProcessRecord, Run, check_version
-from ..records.verdict import Diagnosis, Kind, ProgramFacts, ProgramRecord
+from ..records.records import SCHEMA, Run, check_version
+from ..records.verdict import ProgramFacts, ProgramRecord
 from .data import (
-    NOT_RUN,
-    RAISED,
-    RIGHT,
-    UNCHECKED,
-    WRONG,
-    Outcome,
     ProgramRow,
     ReportData,
-    Result,
     RunFacts,
 )
 from .html import document, notebook
-from .outcome import Seen, judge, on_all, outliers, probed, seen, unless_empty, with_sets
+from .results import result_of
 from .text import text_parts, verdict
 
 
@@ -145,10 +138,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
-    results = tuple(
-        with_sets(unless_empty(_result(run, name, program), program), run, program)
-        for run, name in zip(runs, names, strict=True)
-    )
+    results = tuple(result_of(run, name, program) for run, name in zip(runs, names, strict=True))
     pairs = tuple(
         compare_program(one, two, program, (a, b))
         for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
@@ -157,88 +147,6 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
     known = next((r for r in found if r.error is None), ProgramRecord(program=program))
     about = {one.name: getattr(known, one.name) for one in fields(ProgramFacts)}
     return ProgramRow(**about, results=results, pairs=pairs)
-
-
-def _result(run: Run, name: str, program: str) -> Result:
-    records = run.of(program)
-    if run.exit_code and any(record.running == program for record in run.records):
-        return _interrupted(run, name, program)
-    raised = [(p, r) for p in run.records if (r := p.program(program)) and r.error]
-    if raised:
-        return _raised(name, program, raised)
-    if not records or len(records) < run.records[0].num_processes:
-        return _not_run(run, name, program)
-    judged = judge(run, name, program, records)
-    shown = [b for b in judged.blocks if b.array.startswith("output") or not b.passed]
-    outputs = [b for b in shown if b.array.startswith("output")]
-    sight = seen(outputs, records[0].plans, probed=probed(records))
-    outcome, text = _outcome(f"{program} on {name}", judged.diagnosis, records[0].oracle, sight)
-    more = [sight.note, outliers(outputs)] if outcome != WRONG else []
-    return Result(
-        name,
-        outcome,
-        kind=str(judged.diagnosis.kind or ""),
-        text=text,
-        values=replace(on_all(outputs), note="; ".join(filter(None, [judged.note, *more]))),
-        sensitivity=sight.sensitivity,
-        coarse=outcome == RIGHT and sight.coarse,
-        seconds=_slowest(records),
-        blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
-    )
-
-
-def _outcome(what: str, found: Diagnosis, oracle: bool, sight: Seen) -> tuple[Outcome, str]:
-    """The outcome of a program that ran, and the text about it."""
-    if not found.passed:
-        return WRONG, found.text
-    if not oracle:
-        text = f"{what} has no oracle: only the placement was checked, not the values"
-        return UNCHECKED, text
-    if sight.unchecked:
-        return UNCHECKED, f"{what} is unchecked: {sight.unchecked}"
-    return RIGHT, ""
-
-
-def _raised(
-    name: str, program: str, raised: Sequence[tuple[ProcessRecord, ProgramRecord]]
-) -> Result:
-    """The result of a program that raised, with the process and the exception.
-
-    The cause is preferred to messages that only report the failure of another process.
-    """
-    process, record = min(
-        raised, key=lambda pair: (pair[1].error or {})["failed_process"] is not None
-    )
-    error = record.error or {}
-    messages = {(r.error or {})["message"] for _, r in raised}
-    everyone = len(raised) == process.num_processes > 1 == len(messages)
-    who = "every process" if everyone else f"process {process.process} on {process.host}"
-    text = f"{program} on {name}: {who} raised {error['exception']}: {error['message']}"
-    outcome = WRONG if error["exit_code"] == ExitCode.MISMATCH else RAISED
-    kind = str(Kind.STRUCTURE) if outcome == WRONG else ""
-    return Result(name, outcome, kind, text, exit_code=int(error["exit_code"]))
-
-
-def _interrupted(run: Run, name: str, program: str) -> Result:
-    """The result of the program during which the run failed, with the supervisor's cause."""
-    text = f"{program} on {name} did not end: {(run.ended or {}).get('summary')}"
-    return Result(name, RAISED, text=text, exit_code=run.exit_code)
-
-
-def _not_run(run: Run, name: str, program: str) -> Result:
-    """The result of a program that the run did not reach."""
-    summary = (run.ended or {}).get("summary", f"no process left a record of {program}")
-    text = f"{program} did not run on {name} because its run ended before: {summary}"
-    return Result(name, NOT_RUN, text=text, exit_code=run.exit_code or ExitCode.FAILED)
-
-
-def _slowest(records: Sequence[ProgramRecord]) -> dict[str, Any]:
-    """The longest time of any process for each step."""
-    numbers = [
-        {key: value for key, value in r.seconds.items() if isinstance(value, (int, float))}
-        for r in records
-    ]
-    return {key: max(n.get(key, 0.0) for n in numbers) for key in numbers[0]}
 
 
 def _facts(run: Run, name: str) -> RunFacts:

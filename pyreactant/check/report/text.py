@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from ...arrays.text import bytes_text, seconds_text, specs_text
 from ...base.document.parts import Cell, Paragraph, Table
 from ..bounds.verdict import FLOAT32_PRODUCTS
+from ..inputs import ORDINARY, SETS
 from ..records.verdict import Pair
 from .data import (
     NOT_RUN,
@@ -15,8 +16,9 @@ from .data import (
     ProgramRow,
     ReportData,
     Result,
+    SetResult,
 )
-from .outcome import percent, summary
+from .results import percent
 
 _ERRORS = (
     "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
@@ -131,7 +133,7 @@ def _failed_runs(report: ReportData) -> str:
 def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
     """What a terminal shows: the table, one line per problem, and the verdict."""
     yield _table(report)
-    yield from summary(report)
+    yield from _summary(report)
     told = problems(report)
     for number, row in enumerate(report.rows):
         yield from (Paragraph(f"  {row.program}{rest}", "bad") for n, rest in told if n == number)
@@ -331,3 +333,67 @@ def estimates(row: ProgramRow) -> list[str]:
 
 def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _checked_text(result: SetResult) -> str:
+    """How results of a set were checked, and how far they were off."""
+    if result.outcome == WRONG:
+        return f"wrong: {result.kind}"
+    values = result.values
+    if values.error == 0:
+        how = {"exact oracle": "equal bits", "whole numbers": "equal numbers"}
+        text = how.get(values.method, "no error")
+    else:
+        text = f"{values.ratio:.2g} of {'the estimate' if values.estimated else 'allowed'}"
+        text += f", sees errors above {percent(result.sensitivity)}"
+    if values.non_finite:
+        text += f", {values.non_finite} NaN or infinities in place"
+    return text
+
+
+def rows_of(row: ProgramRow) -> list[tuple[str, ...]]:
+    """The further sets of a program, for a table: runtime, inputs, problem, elements, result."""
+    return [
+        (result.runtime, one.inputs, f"{one.dtype} {one.specs}", one.text, _checked_text(one))
+        for result in row.results
+        for one in result.sets
+    ]
+
+
+def _summary(report: ReportData) -> Iterator[Table]:
+    """For each set of inputs: how many programs passed it, and in how many runs of what."""
+    if any(result.sets for row in report.rows for result in row.results):
+        head = ["inputs", "programs", "right", "element types", "checked"]
+        yield Table("", head, list(_summary_rows(report)), wraps=True)
+
+
+def _summary_rows(report: ReportData) -> Iterator[tuple[str, ...]]:
+    for name in SETS:
+        checked = [
+            (row, result)
+            for row in report.rows
+            for of_runtime in row.results
+            for result in (*_ordinary(row, of_runtime), *of_runtime.sets)
+            if result.inputs == name
+        ]
+        if not checked:
+            continue
+        results = [result for _, result in checked]
+        right = [result.values for result in results if result.outcome != WRONG]
+        worst = max((values.ratio for values in right), default=0.0)
+        methods = ", ".join(dict.fromkeys(r.values.method for r in results if r.values.method))
+        yield (
+            name,
+            str(len({row.program for row, _ in checked})),
+            f"{len(right)} of {len(results)}",
+            ", ".join(dict.fromkeys(result.dtype for result in results)),
+            f"{methods}; at most {worst:.2g} of allowed" if worst else methods,
+        )
+
+
+def _ordinary(row: ProgramRow, result: Result) -> Iterator[SetResult]:
+    """The result on ordinary inputs as that of a set; a wrong further set does not change it."""
+    if row.problem and result.values.method:
+        wrong = result.outcome == WRONG and any(not block.passed for block in result.blocks)
+        outcome = WRONG if wrong else RIGHT
+        yield SetResult(ORDINARY, "", row.problem["dtype"], "", outcome, values=result.values)
