@@ -72,12 +72,12 @@ def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
     Returns:
         Per input, one verdict for each device of this process that is in the mesh.
     """
-    found = []
+    verdicts = []
     for name, source in zip(run.named("input"), run.sources(), strict=True):
         subject = Subject(name, run.plans[name], InputOracle(source))
         measure = partial(_by_digest, run.digests[name], subject.oracle)
-        found.append(_verdicts(run, name, subject, measure, "digest"))
-    return found
+        verdicts.append(_verdicts(run, name, subject, measure, "digest"))
+    return verdicts
 
 
 def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[BlockVerdict]]:
@@ -92,12 +92,12 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
         Per output, one verdict for each device of this process that is in the mesh, including
         devices without a block.
     """
-    found: list[list[BlockVerdict]] = []
+    outputs: list[list[BlockVerdict]] = []
     sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
     quick = Float32Products()  # shared, too
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
-            found.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
+            outputs.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
             continue
         subject = _output(run, number, name, sources)
         method = "oracle"
@@ -114,9 +114,9 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
                 method = "Freivalds"
                 measure = partial(_by_freivalds, subject.oracle, product, run.seed)
         # Outputs of one program often have the same fault.
-        hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
-        found.append(_verdicts(run, name, subject, measure, method, hints))
-    return found
+        hints = next((v.kinds for verdicts in outputs for v in verdicts if v.kinds), ())
+        outputs.append(_verdicts(run, name, subject, measure, method, hints))
+    return outputs
 
 
 def _sources(run: CaseRun, right_inputs: Collection[str]) -> tuple[Source, ...]:
@@ -176,22 +176,22 @@ def _verdicts(
             same.setdefault(block_text(shard.index), []).append(shard)
     groups = list(same.values())
     measured = {
-        id(shard): replace(found, method=found.method or method)
+        id(shard): replace(verdict, method=verdict.method or method)
         for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
-        for shard, found in zip(copies, verdicts_of_copies, strict=True)
+        for shard, verdict in zip(copies, verdicts_of_copies, strict=True)
     }
     verdicts, mapped = [], 0
     for shard in shards:
         expected = wanted.get(shard.device.position)
         if id(shard) in measured:
-            found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
+            verdict = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
             if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
-                found = replace(found, digest=digest(shard.data))
-            mapped += found.values.places is not None
+                verdict = replace(verdict, digest=digest(shard.data))
+            mapped += verdict.values.places is not None
             if mapped > _MAPPED:
-                found = replace(found, values=replace(found.values, places=None))
-            verdicts.append(found)
-            hints = hints or found.kinds
+                verdict = replace(verdict, values=replace(verdict.values, places=None))
+            verdicts.append(verdict)
+            hints = hints or verdict.kinds
         else:
             verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
     held = {shard.device.position for shard in shards}
@@ -218,11 +218,11 @@ def _by_digest(
 ) -> list[list[Verdict]]:
     """Compare digests of the blocks; compare elements only where the digests differ."""
     shards = [shard for copies in blocks for shard in copies]
-    found = dict(zip(map(id, shards), digests_of(shards), strict=True))
+    actual = dict(zip(map(id, shards), digests_of(shards), strict=True))
     return [
         [
             Verdict(elements=shard.data.size)
-            if found[id(shard)] == digests.get(block_text(shard.index))
+            if actual[id(shard)] == digests.get(block_text(shard.index))
             else _by_oracle(oracle, [[shard]])[0][0]
             for shard in copies
         ]
@@ -235,13 +235,13 @@ def _by_float32_first(
 ) -> list[list[Verdict]]:
     """Compare with products in float32; float64 decides unless all are right and seen finely."""
     assert isinstance(oracle, OutputOracle)
-    found = _by_oracle(oracle.in_float32(quick), blocks)
+    by_block = _by_oracle(oracle.in_float32(quick), blocks)
     if not quick.formed:
-        return found
-    verdicts = [one for copies in found for one in copies]
-    right = all(one.passed and not one.estimated for one in verdicts)
-    if right and combined(one.sight for one in verdicts).sensitivity < FINE:
-        return [[replace(one, method=BY_FLOAT32) for one in copies] for copies in found]
+        return by_block
+    verdicts = [verdict for copies in by_block for verdict in copies]
+    right = all(verdict.passed and not verdict.estimated for verdict in verdicts)
+    if right and combined(verdict.sight for verdict in verdicts).sensitivity < FINE:
+        return [[replace(verdict, method=BY_FLOAT32) for verdict in copies] for copies in by_block]
     return _by_oracle(oracle, blocks)
 
 
@@ -255,7 +255,7 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
 
     def measure(tile: Index) -> dict[int, list[Verdict]]:
         expected = oracle.block(tile)
-        found = {}
+        by_block = {}
         for number, block in enumerate(indices):
             both = common(tile, block)
             if both is not None:
@@ -267,8 +267,8 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
                 for part, verdict in zip(parts, verdicts, strict=True):
                     if id(verdict) not in placed:
                         placed[id(verdict)] = _with_places(verdict, part, right, inside, block)
-                found[number] = [placed[id(verdict)] for verdict in verdicts]
-        return found
+                by_block[number] = [placed[id(verdict)] for verdict in verdicts]
+        return by_block
 
     regions = merge(indices, oracle.cost)
     tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
@@ -276,9 +276,9 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
     joined = [[Verdict() for _ in copies] for copies in blocks]
 
-    def add(found: dict[int, list[Verdict]]) -> None:
+    def add(by_block: dict[int, list[Verdict]]) -> None:
         # At once: what all tiles see together needs more memory than a tile.
-        for number, verdicts in found.items():
+        for number, verdicts in by_block.items():
             joined[number] = [*map(_joined, joined[number], verdicts)]
 
     if threads < 2:
@@ -286,8 +286,8 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
             add(measure(tile))
     else:
         with ThreadPoolExecutor(threads) as pool:
-            for found in pool.map(measure, tiles):
-                add(found)
+            for by_block in pool.map(measure, tiles):
+                add(by_block)
     return joined
 
 

@@ -80,8 +80,8 @@ def _compare_values(one: _Output, two: _Output) -> Pair:
             if wrong:
                 text = f"{output.array} of {output.name}, device {device} (process {block.process})"
                 return Pair(*names, Difference.OUTPUTS, f"{text}: {wrong}", device=device)
-        found = difference(x, y, _allowed(one, two, device, x))
-        at = (found.worst or {}).get("element", [0] * x.ndim)
+        values = difference(x, y, _allowed(one, two, device, x))
+        at = (values.worst or {}).get("element", [0] * x.ndim)
         worst = {
             "array": one.array,
             "process": block.process,
@@ -90,7 +90,7 @@ def _compare_values(one: _Output, two: _Output) -> Pair:
         }
         if x.size:
             worst["values"] = [_text(data, tuple(at)) for data in (x, y)]
-        verdicts[device] = replace(found, worst=worst)
+        verdicts[device] = replace(values, worst=worst)
     if not verdicts:
         return Pair(*names, Difference.NONE, "")
     device = max(verdicts, key=lambda d: (not verdicts[d].passed, verdicts[d].ratio))
@@ -171,9 +171,9 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
         FileError: Blocks are missing or damaged.
     """
     both = one.of(program), two.of(program)
-    for run, found, name in zip((one, two), both, names, strict=True):
+    for run, records, name in zip((one, two), both, names, strict=True):
         why = ""
-        if len(found) < len(run.records) or not found or any(r.error for r in found):
+        if len(records) < len(run.records) or not records or any(r.error for r in records):
             why = f"no complete result on {name}"
         # The file of blocks appears at the end of a run.
         elif run.exit_code and not all(_has_blocks(run, record) for record in run.records):
@@ -285,16 +285,16 @@ def difference(x: np.ndarray, y: np.ndarray, allowed: float) -> Verdict:
     if x.dtype.kind in "iub" and not allowed:
         return compare(y, Expected(x, None))
     bound = np.full(x.shape, allowed)
-    found = compare(y, Expected(wide(x), bound, last_rounding=True))
-    return replace(found, error=math.inf) if found.wrong_patterns else found
+    verdict = compare(y, Expected(wide(x), bound, last_rounding=True))
+    return replace(verdict, error=math.inf) if verdict.wrong_patterns else verdict
 
 
 def close(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether two blocks are equal up to rounding."""
-    found = difference(x, y, 0.0)
-    if found.passed or x.dtype.kind in "iub" or found.wrong_patterns:
-        return found.passed
-    return found.error_squares <= (64 * float(finfo(x.dtype).eps)) ** 2 * found.value_squares
+    verdict = difference(x, y, 0.0)
+    if verdict.passed or x.dtype.kind in "iub" or verdict.wrong_patterns:
+        return verdict.passed
+    return verdict.error_squares <= (64 * float(finfo(x.dtype).eps)) ** 2 * verdict.value_squares
 
 
 def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:

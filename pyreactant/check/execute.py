@@ -252,8 +252,8 @@ def _repeats(calls: Sequence[_Bits], first: int) -> list[dict[str, Any]]:
             "first": first,
         }
         for number, bits in enumerate(calls[1:], first + 1)
-        for (name, device), found in bits.items()
-        if found != calls[0][name, device]
+        for (name, device), block_digest in bits.items()
+        if block_digest != calls[0][name, device]
     ]
 
 
@@ -267,12 +267,12 @@ def digest(block: np.ndarray) -> str:
 
 def digests_of(shards: Sequence[Shard]) -> list[str]:
     """The checksum of each block, some at a time; this thread reads the blocks."""
-    found: list[str] = []
+    digests: list[str] = []
     with ThreadPoolExecutor(usable_cores()) as pool:
         for first in range(0, len(shards), usable_cores()):
             some = shards[first : first + usable_cores()]
-            found += pool.map(digest, [shard.data for shard in some])
-    return found
+            digests += pool.map(digest, [shard.data for shard in some])
+    return digests
 
 
 def _sources(
@@ -286,17 +286,18 @@ def _place(
     sources: Sequence[Source], shardings: Sequence[NamedSharding]
 ) -> tuple[list[ShardedArray], list[dict[str, str]]]:
     arrays, digests = [], []
-    for one, sharding in zip(sources, shardings, strict=True):
-        found: dict[str, str] = {}
-
-        def read(index: Index, one: Source = one, found: dict[str, str] = found) -> np.ndarray:
-            block = one.read(index)
-            found[block_text(index)] = digest(block)
-            return block
-
-        arrays.append(from_callback(one.shape, one.dtype, sharding, read))
-        digests.append(found)
+    for source, sharding in zip(sources, shardings, strict=True):
+        by_block: dict[str, str] = {}
+        read = functools.partial(_read_and_digest, source, by_block)
+        arrays.append(from_callback(source.shape, source.dtype, sharding, read))
+        digests.append(by_block)
     return arrays, digests
+
+
+def _read_and_digest(source: Source, by_block: dict[str, str], index: Index) -> np.ndarray:
+    block = source.read(index)
+    by_block[block_text(index)] = digest(block)
+    return block
 
 
 def _compile(

@@ -179,19 +179,19 @@ def run_member(request: CheckRequest, folder: Path) -> None:
         record = replace(record, running=name)
         write_json(record.to_dict(), target)  # shows what was running if the process is killed
         try:
-            found = _run(request, program, name, shards)
+            done = _run(request, program, name, shards)
         except Exception as error:
-            found = ProgramRecord(program=name, error=error_facts(error))
-            record = replace(record, programs=(*record.programs, found))
+            done = ProgramRecord(program=name, error=error_facts(error))
+            record = replace(record, programs=(*record.programs, done))
             write_json(record.to_dict(), target)
             if not _all_raised(name):
                 raise
             wrong: list[int] = []
         else:
-            record = replace(record, programs=(*record.programs, found))
-            wrong = _wrong_processes(found)
+            record = replace(record, programs=(*record.programs, done))
+            wrong = _wrong_processes(done)
         if process == 0:
-            _print_progress(found, wrong)
+            _print_progress(done, wrong)
     shards.close()
     record = replace(record, running=None, finished=True, checksums=shards.checksums)
     write_json(record.to_dict(), target)
@@ -321,26 +321,27 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def _wrong_processes(found: ProgramRecord) -> list[int]:
+def _wrong_processes(record: ProgramRecord) -> list[int]:
     """The processes with a wrong block. Collective."""
     running = current()
-    blocks = [*found.blocks, *(block for one in found.sets for block in one.blocks)]
+    blocks = [*record.blocks, *(block for one in record.sets for block in one.blocks)]
     here = np.array([any(not block.passed for block in blocks)])
     everywhere = exchange(running.backend, running.group, here)
     return [int(process) for process in np.flatnonzero(everywhere)]
 
 
-def _print_progress(found: ProgramRecord, wrong: list[int]) -> None:
-    if found.error is not None:
-        text = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
+def _print_progress(record: ProgramRecord, wrong: list[int]) -> None:
+    error = record.error
+    if error is not None:
+        text = f"raised {error['exception']}: {error['message'].partition(chr(10))[0]}"
     else:
-        seconds = found.seconds
+        seconds = record.seconds
         text = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
-        if found.sets:
-            sets = "set" if len(found.sets) == 1 else "sets"
-            text += f", {len(found.sets)} further {sets} in {seconds['further sets']:.2f} s"
+        if record.sets:
+            sets = "set" if len(record.sets) == 1 else "sets"
+            text += f", {len(record.sets)} further {sets} in {seconds['further sets']:.2f} s"
         if wrong:
             plural = "es" if len(wrong) > 1 else ""
             text += f", WRONG on process{plural} {', '.join(map(str, wrong))}"
-    sys.stdout.write(f"{PROGRESS_PREFIX}{found.program}: {text}\n")
+    sys.stdout.write(f"{PROGRESS_PREFIX}{record.program}: {text}\n")
     sys.stdout.flush()

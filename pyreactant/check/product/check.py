@@ -109,15 +109,15 @@ def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Verdic
 
 
 def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
-    found = replace(compare(shard.data, expected), method=method)
-    if found.worst is None:
-        return found
-    at = tuple(found.worst["element"])
+    verdict = replace(compare(shard.data, expected), method=method)
+    if verdict.worst is None:
+        return verdict
+    at = tuple(verdict.worst["element"])
     value = expected.value[at]
     got = shard.data[at].astype(value.dtype)
     is_finite = bool(np.isfinite(got) and np.isfinite(value))
     worst = None
-    if not found.passed:
+    if not verdict.passed:
         worst = {
             "process": shard.device.process_index,
             "device": str(shard.device),
@@ -127,7 +127,7 @@ def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
             "expected": str(value),
         }
     # JSON has no NaN and infinity, so their tolerance is reported as 0.
-    return replace(found, allowed=found.allowed if is_finite else 0.0, worst=worst)
+    return replace(verdict, allowed=verdict.allowed if is_finite else 0.0, worst=worst)
 
 
 def _join_everywhere(mine: Verdict) -> Verdict:
@@ -196,19 +196,18 @@ def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:
     return a @ b
 
 
-def _note(found: Verdict, c: ShardedArray) -> Verdict:
-    block = c.sharding.shard_shape(c.shape)
-    total = math.prod(block) * c.sharding.mesh.size
+def _note(verdict: Verdict, c: ShardedArray) -> Verdict:
+    total = math.prod(c.sharding.shard_shape(c.shape)) * c.sharding.mesh.size
+    note = verdict.note
     if not total:
-        return replace(found, note="the product has no elements")
-    if found.non_finite == total:
-        return replace(found, note="every element is NaN or infinite, as in the oracle")
-    if found.non_finite:
-        return replace(found, note=f"{found.non_finite} elements are NaN or infinite, as expected")
-    if found.passed and found.usual > 1:
-        return replace(
-            found,
-            note=f"the error is within the rounding bound but {found.usual:.1f} times the usual "
-            "rounding error; check whether the product has a lower precision than requested",
+        note = "the product has no elements"
+    elif verdict.non_finite == total:
+        note = "every element is NaN or infinite, as in the oracle"
+    elif verdict.non_finite:
+        note = f"{verdict.non_finite} elements are NaN or infinite, as expected"
+    elif verdict.passed and verdict.usual > 1:
+        note = (
+            f"the error is within the rounding bound but {verdict.usual:.1f} times the usual "
+            "rounding error; check whether the product has a lower precision than requested"
         )
-    return found
+    return replace(verdict, note=note)

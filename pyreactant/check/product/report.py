@@ -3,7 +3,6 @@
 The product may be written as one .npy file; each process writes its own blocks.
 """
 
-import functools
 import math
 import os
 import statistics
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +45,6 @@ from ...base.outputs import (
 from ..bounds.verdict import Verdict
 from .check import check_product
 
-T = TypeVar("T")
-
 
 def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> None:
     """Write a sharded array as np.save would. Collective.
@@ -62,8 +59,14 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
     running, named = current(), Path(path)
     first = running.group.process_index == 0
 
-    def step(action: Callable[[], T]) -> T:
-        return everywhere(running.backend, running.group, f"writing {path}", action)
+    def step(action: Callable[[], None]) -> None:
+        def act() -> None:
+            try:
+                action()
+            except OSError as error:
+                raise FileError(f"{named}: cannot be written ({error.strerror})") from None
+
+        everywhere(running.backend, running.group, f"writing {path}", act)
 
     step(lambda: check_output(named, overwrite=overwrite))
     mine = [os.urandom(6).hex(), is_stream(named)]
@@ -74,21 +77,10 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
         return
     target = target_of(named)
     partial = target.with_name(f".{target.name[:50]}.{token}.partial")
-
-    def create() -> None:
-        if first:
-            _create(partial, c)
-
-    def write() -> None:
-        _write_blocks(partial, c)
-
-    def publish() -> None:
-        if first:
-            _rename(partial, target, overwrite)
-
     try:
-        for action in (create, write, publish):
-            step(functools.partial(_naming_file, action, target))
+        step(lambda: _create(partial, c) if first else None)
+        step(lambda: _write_blocks(partial, c))
+        step(lambda: _rename(partial, target, overwrite) if first else None)
     finally:
         if first:
             partial.unlink(missing_ok=True)
@@ -132,13 +124,6 @@ def _rename(partial: Path, target: Path, overwrite: bool) -> None:
     check_output(target, overwrite=overwrite)  # another program may have created it meanwhile
     copy_mode(target, partial)
     partial.replace(target)
-
-
-def _naming_file(action: Callable[[], None], target: Path) -> None:
-    try:
-        action()
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written ({error.strerror})") from None
 
 
 @dataclass(frozen=True, slots=True)

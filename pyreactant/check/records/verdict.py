@@ -7,7 +7,6 @@ from typing import Any
 
 from ...arrays.dtypes import as_dtype
 from ...arrays.sharding import NamedSharding
-from ..bounds.sight import grid_of
 from ..bounds.verdict import Verdict
 from .plain import Plain
 
@@ -110,13 +109,6 @@ class BlockVerdict(Plain):
         """Plain data for `json.dumps`."""
         return Plain.to_dict(self) | {"passed": self.passed}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "BlockVerdict":
-        """The verdict that `to_dict` described."""
-        if data.get("places") is not None:
-            _check_places(data["places"], data["index"])
-        return super(BlockVerdict, cls).from_dict(data)
-
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -139,14 +131,6 @@ class Diagnosis:
     processes: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     text: str = ""
-
-
-def _check_places(places: Any, index: Any) -> None:
-    """Check that the grid of wrong elements is that of the block; ValueError if it is not."""
-    lines, columns = grid_of([stop - start for start, stop in index])
-    shaped = len(places) == lines and all(len(line) == columns for line in places)
-    if not shaped or not all(type(n) is int and n >= 0 for line in places for n in line):
-        raise ValueError(f"places must be {lines} lines of {columns} counts")
 
 
 class Difference(StrEnum):

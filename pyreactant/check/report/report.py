@@ -118,8 +118,8 @@ def build_report(
     """
     names = _names(runs)
     requests = [run.records[0].request for run in runs if run.records]
-    found = (p if isinstance(p, str) else p["name"] for r in requests for p in r["programs"])
-    rows = tuple(_row(runs, names, program) for program in dict.fromkeys([*asked, *found]))
+    named = (p if isinstance(p, str) else p["name"] for r in requests for p in r["programs"])
+    rows = tuple(_row(runs, names, program) for program in dict.fromkeys([*asked, *named]))
     facts = tuple(_facts(run, name) for run, name in zip(runs, names, strict=True))
     return Report(rows, facts, dict(absent), datetime.now(UTC).isoformat(timespec="seconds"))
 
@@ -143,8 +143,8 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
         compare_program(one, two, program, (a, b))
         for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
     )
-    found = [record for run in runs for record in run.of(program)]
-    known = next((r for r in found if r.error is None), ProgramRecord(program=program))
+    records = [record for run in runs for record in run.of(program)]
+    known = next((r for r in records if r.error is None), ProgramRecord(program=program))
     about = {one.name: getattr(known, one.name) for one in fields(ProgramFacts)}
     return ProgramRow(**about, results=results, pairs=pairs)
 
@@ -170,7 +170,7 @@ def _facts(run: Run, name: str) -> RunFacts:
 
 def _logs(folder: Path) -> dict[str, str]:
     """The last lines of each process's log, without terminal escape sequences."""
-    found = {}
+    logs = {}
     paths = folder.glob("process-*.log")
     for path in sorted(paths, key=lambda p: int("0" + re.sub("[^0-9]", "", p.stem))):
         try:
@@ -184,5 +184,5 @@ def _logs(folder: Path) -> dict[str, str]:
         own, left_out = own_lines(printable)
         lines = own.splitlines()[-_LOG_LINES:]
         lines += [f"({left_out} of Gloo left out)"] if left_out else []
-        found[path.stem.removeprefix("process-")] = "\n".join(lines)
-    return found
+        logs[path.stem.removeprefix("process-")] = "\n".join(lines)
+    return logs

@@ -69,11 +69,11 @@ def result_of(run: Run, name: str, program: str) -> Result:
 
 
 def _outcome(
-    what: str, found: Diagnosis, oracle: bool, sight: "Seen", outputs: Sequence[BlockVerdict]
+    what: str, diagnosis: Diagnosis, oracle: bool, sight: "Seen", outputs: Sequence[BlockVerdict]
 ) -> tuple[Outcome, str]:
     """The outcome of a program that ran, and the text about it."""
-    if not found.passed:
-        return WRONG, found.text
+    if not diagnosis.passed:
+        return WRONG, diagnosis.text
     if not oracle:
         text = f"{what} has no oracle: only the placement was checked, not the values"
         return UNCHECKED, text
@@ -212,26 +212,26 @@ def seen(
         empty = any(start == stop for start, stop in block.index or ())
         if block.values.method != UNCOMPARED and not empty:
             sights.setdefault(block.array, []).append(block.values.sight)
-    found = {name: combined(of_array) for name, of_array in sights.items()}
-    if not found:
+    by_output = {name: combined(of_array) for name, of_array in sights.items()}
+    if not by_output:
         return Seen()
     # The output that is seen worst, by what its type allows.
-    name = max(found, key=lambda n: found[n].sensitivity / _fine(plans[n].dtype))
-    worst, dtype = found[name].sensitivity, plans[name].dtype
+    name = max(by_output, key=lambda n: by_output[n].sensitivity / _fine(plans[n].dtype))
+    worst, dtype = by_output[name].sensitivity, plans[name].dtype
     why = "" if probed or worst <= COARSE else _why(name, worst, dtype)
-    if not found[name].tolerances:
+    if not by_output[name].tolerances:
         why = f"no element of {name} was compared"
     return Seen(
         sensitivity=worst,
         coarse=not probed and _fine(dtype) < worst <= COARSE,
         unchecked=why,
-        note=_unbounded(found),
+        note=_unbounded(by_output),
     )
 
 
 def _fine(dtype: str) -> float:
-    found = as_dtype(dtype)
-    return FINE_SHORT if found.itemsize // (2 if found.kind == "c" else 1) <= 2 else FINE
+    kind = as_dtype(dtype)
+    return FINE_SHORT if kind.itemsize // (2 if kind.kind == "c" else 1) <= 2 else FINE
 
 
 def _why(name: str, sensitivity: float, dtype: str) -> str:
@@ -254,11 +254,11 @@ def _why(name: str, sensitivity: float, dtype: str) -> str:
     )
 
 
-def _unbounded(found: Mapping[str, Sight]) -> str:
+def _unbounded(sights: Mapping[str, Sight]) -> str:
     """How many elements pass whatever their value; "" if none."""
     parts = [
         f"{sight.unbounded} of {sum(sight.tolerances.values())} elements of {name}"
-        for name, sight in found.items()
+        for name, sight in sights.items()
         if sight.unbounded
     ]
     return f"{', '.join(parts)} have no error bound and are not checked" if parts else ""
@@ -296,17 +296,17 @@ def outliers(blocks: Sequence[BlockVerdict]) -> str:
     for block in sorted(blocks, key=lambda b: b.values.ratio):
         if block.values.method not in (BY_FLOAT32, UNCOMPARED):
             largest.setdefault(block.array, {})[str(block.index)] = block  # of its copies
-    found = []
+    notes = []
     for name, by_index in largest.items():
         *others, worst = sorted(by_index.values(), key=lambda b: b.values.ratio)
         if others and worst.values.ratio > _FAR * others[-1].values.ratio:
-            found.append(
+            notes.append(
                 f"block {block_text(worst.index)} of {name} on device {worst.device} (process "
                 f"{worst.process}) is suspicious: its largest error is {worst.values.ratio:.2g} of "
                 "what rounding allows, that of every other block at most "
                 f"{others[-1].values.ratio:.2g}"
             )
-    return "; ".join(found)
+    return "; ".join(notes)
 
 
 def _probed(records: Sequence[ProgramRecord]) -> bool:
@@ -318,5 +318,5 @@ def _probed(records: Sequence[ProgramRecord]) -> bool:
         [one for one in record.sets if one.inputs == EXACT and one.dtype == record.problem["dtype"]]
         for record in records
     ]
-    blocks = [block for found in probes for one in found[:1] for block in one.blocks]
+    blocks = [block for sets in probes for one in sets[:1] for block in one.blocks]
     return all(probes) and all(b.passed and b.values.method == "whole numbers" for b in blocks)

@@ -69,11 +69,11 @@ def _by_float32(row: ProgramRow) -> bool:
 
 def _coarsely(report: ReportData) -> str:
     """How many right results have tolerances so wide that the reader must know."""
-    found = [(r.sensitivity, row.program) for row in report.rows for r in row.results if r.coarse]
-    programs = list(dict.fromkeys(program for _, program in found))
+    coarse = [(r.sensitivity, row.program) for row in report.rows for r in row.results if r.coarse]
+    programs = list(dict.fromkeys(program for _, program in coarse))
     if not programs:
         return ""
-    size = percent(max(found)[0])
+    size = percent(max(coarse)[0])
     if len(report.rows) == 1:
         return f", with errors below {size} not seen"
     return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
@@ -81,10 +81,10 @@ def _coarsely(report: ReportData) -> str:
 
 def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
     """One line for each program and comparison of its gradient."""
-    found: dict[tuple[str, str], list[GradientResult]] = {}
+    groups: dict[tuple[str, str], list[GradientResult]] = {}
     for one in report.gradients:
-        found.setdefault((one.program, one.against), []).append(one)
-    for (program, against), group in found.items():
+        groups.setdefault((one.program, one.against), []).append(one)
+    for (program, against), group in groups.items():
         wrong = [one.argument for one in group if one.outcome == WRONG]
         head = f"gradient of {program} by Enzyme"
         if group[0].outcome == NOT_RUN:
@@ -236,8 +236,8 @@ def _overview_row(
     name = Cell(row.program, link=f"program-{number}" if links else "")
     cells: list[Cell | str] = [name, problem_text(row) + oracle]
     for result in row.results:
-        found = _result_cells(result)
-        cells += [found.get(name, NONE) for name in columns]
+        of_result = _result_cells(result)
+        cells += [of_result.get(name, NONE) for name in columns]
     for pair in row.pairs:
         cells += _pair_cells(pair)
     return cells + ([bytes_text(row.communicated)] if received else [])
@@ -311,8 +311,8 @@ def problems(report: ReportData) -> list[tuple[int, str]]:
 
 def complaints(row: ProgramRow) -> list[str]:
     """One sentence for each problem with a program."""
-    found = [r.text for r in row.results if r.outcome not in row.accepted]
-    return found + [
+    wrong = [r.text for r in row.results if r.outcome not in row.accepted]
+    return wrong + [
         f"{row.program}, {p.first} and {p.second}: {p.text}"
         for p in row.pairs
         if not p.passed and p.compared
