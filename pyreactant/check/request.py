@@ -14,7 +14,7 @@ from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program
-from ..arrays.runtimes.known import BACKENDS, PLATFORMS, usable_backends
+from ..arrays.runtimes.known import BACKENDS, check_platform
 from ..arrays.sharding import Axes, NamedSharding, as_spec
 from ..arrays.text import specs_text
 from ..base.errors import (
@@ -28,6 +28,7 @@ from ..base.errors import (
 from ..base.facts import has_accelerator
 from ..base.files import plain_json, read_json
 from ..base.outputs import marked, write_output
+from ..julia.place import find_place
 from .inputs import SETS, input_sets
 from .programs import Case, Layout, find_case
 from .records.plain import Plain
@@ -234,13 +235,11 @@ def _tuples(value: Any) -> Any:
 
 def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The runtimes to run, and how to install those that are not available."""
+    absent = {name: how for name in BACKENDS if (how := _how_to_get(name))}
     if requested == "auto":
-        usable = [name for name in BACKENDS if name in usable_backends()]
-        if not usable:
-            raise RequirementError(
-                f"no runtime is available: {'; '.join(_how_to_get(name) for name in BACKENDS)}"
-            )
-        return usable, {name: _how_to_get(name) for name in BACKENDS if name not in usable}
+        if len(absent) == len(BACKENDS):
+            raise RequirementError(f"no runtime is available: {'; '.join(absent.values())}")
+        return [name for name in BACKENDS if name not in absent], absent
     parts = requested.split(",") if isinstance(requested, str) else requested
     names = [name.strip() for name in parts]
     for name in names:
@@ -250,9 +249,9 @@ def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str
             )
         if names.count(name) > 1:
             raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
-        if name not in usable_backends():
+        if name in absent:
             raise RequirementError(
-                f"backend {name!r} was requested but is not available: {_how_to_get(name)}"
+                f"backend {name!r} was requested but is not available: {absent[name]}"
             )
     if not names:
         raise InvalidArgumentError(f"no backend is named; known are: auto, {', '.join(BACKENDS)}")
@@ -260,18 +259,19 @@ def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str
 
 
 def _how_to_get(name: str) -> str:
+    """How to install a runtime; "" if it is installed and set up. It is not started."""
     package = BACKENDS[name][1]
+    julia = package == "juliacall"
     if importlib.util.find_spec(package) is None:
-        what = "pyreactant[reactant]" if package == "juliacall" else package
-        more = ", then: pyreactant setup" if package == "juliacall" else ""
+        what = "pyreactant[reactant]" if julia else package
+        more = ", then: pyreactant setup" if julia else ""
         return f"the package {package} is not installed; run python -m pip install '{what}'{more}"
-    from ..julia.place import find_place
-
-    try:
-        find_place()
-    except PyReactantError as error:
-        return str(error)
-    return "it cannot be started; run pyreactant doctor to see why"
+    if julia:
+        try:
+            find_place()
+        except PyReactantError as error:
+            return str(error)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +291,8 @@ class RunDevices:
             if count is not None and count < 1:
                 raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
         platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
-        if platform is not None and platform not in PLATFORMS:
-            raise InvalidArgumentError(
-                f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
-            )
+        if platform is not None:
+            check_platform(platform)
         if platform is None and not has_accelerator():
             platform = "cpu"
         if platform == "cpu":
