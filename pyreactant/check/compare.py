@@ -19,7 +19,7 @@ from ..arrays.text import block_text
 from .bounds.compare import compare
 from .bounds.expected import Expected
 from .bounds.verdict import BY_FLOAT32, Verdict, join
-from .records.records import ProcessRecord, Run, shards_name
+from .records.records import Run, shards_name
 from .records.verdict import BlockVerdict, Difference, Pair, ProgramRecord
 
 
@@ -176,7 +176,9 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
         if len(records) < len(run.records) or not records or any(r.error for r in records):
             why = f"no complete result on {name}"
         # The file of blocks appears at the end of a run.
-        elif run.exit_code and not all(_has_blocks(run, record) for record in run.records):
+        elif run.exit_code and not all(
+            (run.folder / shards_name(record.process)).exists() for record in run.records
+        ):
             why = f"the run on {name} was broken off"
         if why:
             return Pair(*names, Difference.NOT_COMPARED, f"not compared: {why}")
@@ -194,10 +196,6 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
         for array in first.outputs
     ]
     return _merge(pairs, first, names)
-
-
-def _has_blocks(run: Run, record: ProcessRecord) -> bool:
-    return (run.folder / shards_name(record.process)).exists()
 
 
 def _different_problem(one: ProgramRecord, two: ProgramRecord) -> str:

@@ -49,19 +49,6 @@ class ShardWriter:
         self._renaming.close()
 
 
-def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
-    """Read one block of a process; the dtype is that of blocks that are stored as raw bytes."""
-    with _readable(path), np.load(path, allow_pickle=False) as blocks:
-        if key not in blocks:
-            raise FileError(f"{path}: has no block {key!r}; copy it again")
-        block: np.ndarray = blocks[key]
-    if block.dtype.kind == "V":
-        wanted = as_dtype(dtype)
-        if wanted.itemsize == block.dtype.itemsize:
-            return block.view(wanted)
-    return block
-
-
 _DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
@@ -166,7 +153,13 @@ class Run:
             raise FileError(
                 f"{path}: has no {verdict.array} of device {verdict.device}; copy it again"
             )
-        return read_block(path, key, record.plans[verdict.array].dtype)
+        with _readable(path), np.load(path, allow_pickle=False) as blocks:
+            if key not in blocks:
+                raise FileError(f"{path}: has no block {key!r}; copy it again")
+            block: np.ndarray = blocks[key]
+        dtype = as_dtype(record.plans[verdict.array].dtype)
+        raw = block.dtype.kind == "V" and block.dtype.itemsize == dtype.itemsize
+        return block.view(dtype) if raw else block
 
 
 def read_run(folder: Path) -> Run:

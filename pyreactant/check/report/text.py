@@ -20,12 +20,6 @@ from .data import (
 )
 from .results import percent
 
-_ERRORS = (
-    "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
-    "element as a fraction of what rounding allows."
-)
-_TIMES = "Time: median of the timed calls."
-
 
 def verdict(report: ReportData) -> str:
     """One or two sentences: whether the report passed, and what was compared."""
@@ -149,7 +143,7 @@ def _table(report: ReportData) -> Table:
     results = [result for row in report.rows for result in row.results]
     pairs = report.rows[0].pairs if report.rows else ()
     explained = [_ERRORS] * any(map(has_error, results))
-    explained += [_TIMES] * any("call" in result.seconds for result in results)
+    explained += [_COLUMNS["time"]] * any("call" in result.seconds for result in results)
     rows: list[list[Cell | str]] = [
         [
             row.program,
@@ -186,6 +180,10 @@ def _outcome(pair: Pair) -> Outcome:
     return RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
 
 
+_ERRORS = (
+    "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
+    "element as a fraction of what rounding allows."
+)
 _COLUMNS = {
     "error": "Error: Euclidean norm relative to the result's, of the worst block.",
     "share of allowed": "Share of allowed: the largest error of an element against what rounding "
