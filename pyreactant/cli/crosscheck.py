@@ -283,14 +283,14 @@ def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run
     """Cross-check the sharded matmul on new slices of Cloud TPU."""
     from ..check.places import on_slices
     from ..runs.keeper import recorded
-    from ..runs.places.tpu import TPU, job_of
-    from ..runs.queued.job import check_size, plan_text
-    from .tpu_options import connect, request_of, telling
+    from ..runs.queued.job import Job, check_size, plan_text
+    from .tpu_options import connect, target_of, telling
 
-    target = TPU(**settings)
-    request = request_of(settings)
+    target = target_of(settings)
+    target.check_settings()
+    request = target.request()
     folder = out or Path(f"pyreactant-{request.name}")
-    job = job_of(target, request.name, out=folder, size=size)
+    job = Job(settings=target, request=request, out=folder, size=size)
     check_size(job)
     if dry_run:
         print(plan_text(job))

@@ -237,18 +237,27 @@ def say(text: str) -> None:
 
 
 class Repeated:
-    """Prints why something takes so long: when that changes, and each minute."""
+    """Prints why something takes so long: when that changes, and each minute.
 
-    def __init__(self) -> None:
-        self._text, self._at = "", 0.0
+    Args:
+        tell: Prints a message for the user.
+    """
 
-    def say(self, text: str) -> None:
-        """Print a text, unless it is empty or was printed a moment ago."""
-        now = time.monotonic()
-        if text and (text != self._text or now - self._at > _SAID_AGAIN):
-            self._text, self._at = text, now
+    def __init__(self, tell: Callable[[str], None] = say) -> None:
+        self._tell, self._about, self._at = tell, "", 0.0
+
+    def say(self, text: str, *, about: str = "") -> None:
+        """Print a text, unless it is empty or the same was printed a moment ago.
+
+        Args:
+            text: The text.
+            about: What of it is the same as a moment ago; "" for all of it.
+        """
+        now, about = time.monotonic(), about or text
+        if text and (about != self._about or now - self._at > _SAID_AGAIN):
+            self._about, self._at = about, now
             with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
-                say(text)
+                self._tell(text)
 
 
 def recorded(

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...arrays.array import Aval
 from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...base.child import LAUNCHERS, without
 from ...base.errors import ExitCode, PyReactantError, RequirementError
 from ...base.facts import usable_cores

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ...arrays.array import Aval
 from ...arrays.matmul import MATMUL, Spec, default_mesh, default_out_spec
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...arrays.text import bytes_text, format_mesh, spec_text
 from ...base.errors import DeadlineError, PyReactantError
 from ...base.slices.topology import Topology, topologies

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.array import Aval
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...arrays.text import spec_text
 from ...base.document.page import HasPage
 from ...base.document.parts import Document
