@@ -27,7 +27,7 @@ from .bounds.expected import Expected
 from .bounds.model import Float32Products
 from .bounds.sight import FINE, combined, count_wrong, total
 from .bounds.verdict import BY_FLOAT32, Verdict, join
-from .execute import CaseRun, digest, digests_of
+from .execute import CaseRun, digest
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.subject import Oracle, Subject, partial_sums
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
@@ -217,12 +217,10 @@ def _by_digest(
     digests: Mapping[str, str], oracle: Oracle, blocks: Sequence[Copies]
 ) -> list[list[Verdict]]:
     """Compare digests of the blocks; compare elements only where the digests differ."""
-    shards = [shard for copies in blocks for shard in copies]
-    actual = dict(zip(map(id, shards), digests_of(shards), strict=True))
     return [
         [
             Verdict(elements=shard.data.size)
-            if actual[id(shard)] == digests.get(block_text(shard.index))
+            if digest(shard.data) == digests.get(block_text(shard.index))
             else _by_oracle(oracle, [[shard]])[0][0]
             for shard in copies
         ]
@@ -273,21 +271,13 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     regions = merge(indices, oracle.cost)
     tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
     dearest = max([1, *map(oracle.cost, tiles)])
-    threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
+    threads = max(1, min(usable_cores(), len(tiles), _ALL_BYTES // dearest))
     joined = [[Verdict() for _ in copies] for copies in blocks]
-
-    def add(by_block: dict[int, list[Verdict]]) -> None:
-        # At once: what all tiles see together needs more memory than a tile.
-        for number, verdicts in by_block.items():
-            joined[number] = [*map(_joined, joined[number], verdicts)]
-
-    if threads < 2:
-        for tile in tiles:
-            add(measure(tile))
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for by_block in pool.map(measure, tiles):
-                add(by_block)
+    with ThreadPoolExecutor(threads) as pool:
+        for by_block in pool.map(measure, tiles):
+            # At once: what all tiles see together needs more memory than a tile.
+            for number, verdicts in by_block.items():
+                joined[number] = [*map(_joined, joined[number], verdicts)]
     return joined
 
 

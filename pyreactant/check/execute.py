@@ -6,7 +6,6 @@ import statistics
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,11 +18,10 @@ from ..arrays.runtimes.compile import compile
 from ..arrays.runtimes.compiled import Compiled
 from ..arrays.runtimes.operations import from_callback
 from ..arrays.runtimes.runtime import backend_name, current, devices
-from ..arrays.sharding import Device, Index, NamedSharding, Shard
+from ..arrays.sharding import Device, Index, NamedSharding
 from ..arrays.source import Source
 from ..arrays.text import block_text
 from ..base.errors import MismatchError
-from ..base.facts import usable_cores
 from .bounds.model import Model
 from .inputs import ORDINARY_SET, InputSet
 from .programs.case import Case, Layout, default_spec
@@ -263,16 +261,6 @@ def digest(block: np.ndarray) -> str:
         return "00000000"
     data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
     return f"{zlib.crc32(data.data):08x}"
-
-
-def digests_of(shards: Sequence[Shard]) -> list[str]:
-    """The checksum of each block, some at a time; this thread reads the blocks."""
-    digests: list[str] = []
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        for first in range(0, len(shards), usable_cores()):
-            some = shards[first : first + usable_cores()]
-            digests += pool.map(digest, [shard.data for shard in some])
-    return digests
 
 
 def _sources(
