@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from .process.supervised.metrics import log as log
     from .runs import targets as targets
     from .runs.job import Job as Job
-    from .runs.remote import remote as remote
+    from .runs.submit import remote as remote
     from .runs.submit import submit as submit
 
 
@@ -102,8 +102,7 @@ _MODULES = {
     "check.report.report": "Report",
     "runs": "targets",
     "runs.job": "Job",
-    "runs.remote": "remote",
-    "runs.submit": "submit",
+    "runs.submit": "remote submit",
     "fit.plan.plan": "plan",
     "fit.plan.report": "Plan",
     "fit.preflight.preflight": "preflight",

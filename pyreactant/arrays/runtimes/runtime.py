@@ -195,16 +195,17 @@ def _load(name: str) -> AbstractBackend:
     try:
         make = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        advice = f"install it with: python -m pip install {package}"
+        pip, advice = "python -m pip install", "install it with"
         if not isinstance(error, ModuleNotFoundError):
+            pip += " --force-reinstall"
             advice = (
                 "it is there, but does not load: see whether memory is limited (ulimit -v), or "
-                f"install it again with: python -m pip install --force-reinstall {package}"
+                "install it again with"
             )
-        raise RequirementError(
-            f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
-            f"{advice}"
-        ) from error
+        problem = (
+            f"backend {name!r} needs the package {package}, which cannot be imported ({error})"
+        )
+        raise RequirementError(problem, f"{pip} {package}", advice=advice) from error
     return make()
 
 

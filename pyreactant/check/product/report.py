@@ -220,18 +220,18 @@ def versions() -> dict[str, str]:
 
 def run_matmul(
     *,
-    size: tuple[int, int, int] | None,
-    files: tuple[Path, Path] | None,
-    dtype: str | None,
-    seed: int,
-    mesh: Mesh | None,
-    spec: Spec,
-    y_spec: Spec | None,
-    out_spec: Spec | None,
-    precision: str | None,
-    repeat: int,
-    out: Path | None,
-    overwrite: bool,
+    size: tuple[int, int, int] | None = None,
+    files: tuple[Path, Path] | None = None,
+    dtype: str | None = None,
+    seed: int = 0,
+    mesh: Mesh | None = None,
+    spec: Spec = ("x", "y"),
+    y_spec: Spec | None = None,
+    out_spec: Spec | None = None,
+    precision: str | None = None,
+    repeat: int = 5,
+    out: Path | None = None,
+    overwrite: bool = False,
 ) -> MatmulReport:
     """Place the operands, compile, multiply, time, check and write. Collective.
 
