@@ -225,7 +225,7 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
     whole = time.perf_counter() - start, time.process_time() - cpu
     shards = sum(s.data.nbytes for a in run.arrays.values() for s in a.addressable_shards)
     # Loops that numba has compiled take memory once, whatever a process checks.
-    _check(run_case(case, size=_size_of(case, 256**2), calls=1))
+    _check(run_case(case, size=_size_of(case, 512**2), calls=1))
     # Memory that the checks add to the blocks: NumPy reports its allocations to tracemalloc.
     tracemalloc.start()
     first = _timed_check(run)

@@ -24,17 +24,17 @@ from ..arrays.text import block_text
 from ..base.facts import usable_cores
 from .bounds.compare import compare, compare_copies, wrong_elements
 from .bounds.expected import Expected
-from .bounds.model import Float32Products
 from .bounds.sight import FINE, combined, count_wrong, total
 from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest
 from .faults.explain import block_verdict, misshapen, missing
-from .faults.subject import Oracle, Subject, partial_sums
+from .faults.subject import Oracle, Subject
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
-from .oracle.parts import PlacedSource, Transposed, around, common, size, within
+from .oracle.sources import PlacedSource, Transposed
 from .product.check import FULL_CHECK_WORK, tolerance_of
 from .product.freivalds import freivalds
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
+from .regions import around, common, elements_of, within
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
@@ -45,7 +45,7 @@ Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 _MAPPED = 8
 """Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
 
-_COUNTED = 2**20
+_COUNTED = 2**18
 """Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
 
 _ALL_BYTES = 2 * STREAM_BYTES
@@ -94,7 +94,6 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
     """
     outputs: list[list[BlockVerdict]] = []
     sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
-    quick = Float32Products()  # shared, too
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
             outputs.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
@@ -103,7 +102,7 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
         if run.dtype == "float32" and run.model(number) is not None:
-            measure = partial(_by_float32_first, subject.oracle, quick)
+            measure = partial(_by_float32_first, subject.oracle)
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
         elif run.data.whole:
@@ -146,14 +145,13 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         before,
         inputs=inputs,
         input_plans=tuple(run.plans[argument] for argument in run.named("input")),
-        partial_sums=partial_sums(run, number),
     )
 
 
 def _local_bytes(run: CaseRun) -> int:
     """Total bytes of this process's blocks."""
     return sum(
-        size(shard.index) * as_dtype(run.plans[name].dtype).itemsize
+        elements_of(shard.index) * as_dtype(run.plans[name].dtype).itemsize
         for name, array in run.arrays.items()
         for shard in array.addressable_shards
     )
@@ -228,15 +226,13 @@ def _by_digest(
     ]
 
 
-def _by_float32_first(
-    oracle: Oracle, quick: Float32Products, blocks: Sequence[Copies]
-) -> list[list[Verdict]]:
+def _by_float32_first(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     """Compare with products in float32; float64 decides unless all are right and seen finely."""
     assert isinstance(oracle, OutputOracle)
-    by_block = _by_oracle(oracle.in_float32(quick), blocks)
-    if not quick.formed:
-        return by_block
+    by_block = _by_oracle(replace(oracle, float32_products=True), blocks)
     verdicts = [verdict for copies in by_block for verdict in copies]
+    if not any(verdict.method == BY_FLOAT32 for verdict in verdicts):
+        return by_block
     right = all(verdict.passed and not verdict.estimated for verdict in verdicts)
     if right and combined(verdict.sight for verdict in verdicts).sensitivity < FINE:
         return [[replace(verdict, method=BY_FLOAT32) for verdict in copies] for copies in by_block]

@@ -8,7 +8,7 @@ import numpy as np
 from pyreactant import Mesh, NamedSharding
 from pyreactant.arrays.sharding import plain_index
 from pyreactant.check.bounds.verdict import Verdict
-from pyreactant.check.programs.find import NAMES
+from pyreactant.check.programs import CASES
 from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Difference, Kind, Pair
 from pyreactant.check.report.data import Outcome, ProgramRow, Result, RunFacts
 from pyreactant.check.report.report import Report
@@ -127,7 +127,7 @@ def row(
 
 
 def report(
-    names: Sequence[str] = NAMES,
+    names: Sequence[str] = (*CASES,),
     runtimes: Sequence[str] = ("jax", "stand-in"),
     wrong: Sequence[int] = (),
 ) -> Report:

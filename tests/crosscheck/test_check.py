@@ -25,9 +25,9 @@ from pyreactant.check.check import PlacedSource, check_blocks, check_inputs
 from pyreactant.check.execute import CaseRun, digest, run_case
 from pyreactant.check.oracle import oracle
 from pyreactant.check.oracle.oracle import cut, merge
-from pyreactant.check.oracle.parts import around, size
 from pyreactant.check.programs import Layout, find_case
 from pyreactant.check.records.verdict import BlockVerdict, Kind
+from pyreactant.check.regions import around, elements_of
 
 from .broken import broken
 from .changes import all_blocks
@@ -221,14 +221,14 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
 
 def test_tiles_keep_to_their_limit_and_cover_the_block() -> None:
     block = (slice(3, 67), slice(10, 110))
-    tiles = list(cut(block, size, 100))
+    tiles = list(cut(block, elements_of, 100))
     covered = np.zeros((200, 200), int)
     for tile in tiles:
-        assert size(tile) <= 100
+        assert elements_of(tile) <= 100
         covered[tile] += 1
     assert covered[block].all()
     assert covered.sum() == 6400
-    assert list(cut((), size, 1)) == [()]
+    assert list(cut((), elements_of, 1)) == [()]
     # A block stays whole if no cut makes its check cheaper.
     assert list(cut(block, lambda _: 1000, 10)) == [block]
 
@@ -248,18 +248,18 @@ def test_blocks_that_need_the_same_are_computed_together() -> None:
         for row in range(2)
         for column in range(4)
     ]
-    assert merge(blocks, size) == blocks
+    assert merge(blocks, elements_of) == blocks
 
     def with_rows(index: Index) -> int:
-        return size((index[0], slice(0, 16)))
+        return elements_of((index[0], slice(0, 16)))
 
     assert sorted(merge(blocks, with_rows), key=str) == [
         (slice(0, 8), slice(0, 16)),
         (slice(8, 16), slice(0, 16)),
     ]
     assert merge(blocks, lambda _: 1000) == [(slice(0, 16), slice(0, 16))]
-    assert merge([()], size) == [()]
-    assert merge([], size) == []
+    assert merge([()], elements_of) == [()]
+    assert merge([], elements_of) == []
 
 
 def test_a_copy_that_differs_is_compared_for_itself() -> None:
@@ -310,7 +310,7 @@ def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPa
     real = RandomSource.read
 
     def read(source: RandomSource, index: Index) -> np.ndarray:
-        largest.append(size(index))
+        largest.append(elements_of(index))
         return real(source, index)
 
     monkeypatch.setattr(RandomSource, "read", read)
