@@ -39,7 +39,7 @@ class SliceRequest:
         name: Id (QR_ID), unique within project and zone.
         project: GCP project that is billed.
         zone: Zone of the slices, such as "asia-northeast1-b".
-        accelerator_type: Cloud TPU's name for a slice, such as "v6e-16".
+        accelerator_type: A slice by any name of it; then Cloud TPU's name, such as "v6e-16".
         runtime_version: TPU VM image, such as "v2-alpha-tpuv6e"; "" for the slice's own.
         slice_count: Number of slices; several are joined by the data-center network.
         provisioning: "on-demand", "spot" or "reserved".
@@ -96,11 +96,14 @@ class SliceRequest:
 
     def _check_slice(self) -> None:
         slices = self.topology
-        if slices.accelerator_type != self.accelerator_type:
+        cloud = topology(slices.accelerator_type, self.slice_count)
+        if (cloud.shape, cloud.host_bounds) != (slices.shape, slices.host_bounds):
             raise InvalidArgumentError(
-                f"{argument('ACCELERATOR_TYPE')} must be Cloud TPU's name, "
-                f"{slices.accelerator_type!r}, got {self.accelerator_type!r}"
+                f"{argument('ACCELERATOR_TYPE')} must be a slice of Cloud TPU, got "
+                f"{self.accelerator_type!r}, which has {_described(slices)}; Cloud TPU's "
+                f"{cloud.accelerator_type} has {_described(cloud)}: name that, or use GKE"
             )
+        object.__setattr__(self, "accelerator_type", cloud.accelerator_type)
         if slices.runtime_version is None:
             raise InvalidArgumentError(
                 f"{self.accelerator_type} is not available as a queued resource; use GKE instead"
@@ -136,6 +139,11 @@ class SliceRequest:
         if self.slice_count == 1:
             return (self.name,)
         return tuple(f"{self.name}-{i}" for i in range(self.slice_count))
+
+
+def _described(slices: Topology) -> str:
+    shape = "x".join(map(str, slices.shape))
+    return f"{shape} chips, {slices.chips_per_host} on each VM"
 
 
 def _generation_of(image: str) -> str:
