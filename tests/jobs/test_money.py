@@ -120,6 +120,7 @@ ANSWERS: dict[str, list[Fault]] = {
     "garbage": [Fault("", text=PORTAL, count=10**6)],
     "an empty object": [Fault("", text="{}", count=10**6)],
     "no answer": [Fault("", lost=True, count=10**6)],
+    "a byte at a time": [Fault("", pause=0.9, count=10**6)],
     "a late answer": [Fault("", delay=4.0, code=503, count=10**6)],
 }
 ASKS: dict[str, Callable[[Lost], tuple[str, ...]]] = {
