@@ -4,14 +4,17 @@ import json
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pyreactant.runs.queued.journal import entry
 from pyreactant.runs.queued.request import HEARTBEAT_LABEL, KEPT_LABEL
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request, until
 from tests.gcloud.test_kills import STUCK
 from tests.gcloud.test_lifecycle import leased
 from tests.gcloud.tpu_api import Fault, TpuApi
@@ -196,3 +199,32 @@ def test_an_entry_of_version_0_1(tmp_path: Path) -> None:
         note.write_text(json.dumps(old, indent=1))
         assert "deleted: " in made.run("gc")[1]
         assert (made.api.left(), list(note.parent.iterdir())) == ([], [])
+
+
+def test_many_entries_wait_at_the_same_time(tmp_path: Path) -> None:
+    """All together have the time of one: the service gets a call for each before it answers any."""
+    count, met = 6, list[int]()
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
+        folder = made.state / "queued-resources"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            made_entry = entry(
+                slice_request(name=f"lost-{number}"), f"run{number}", asked=0, kept=False
+            )
+            text = json.dumps({"schema": 1, **asdict(made_entry)})
+            (folder / f"run{number}.json").write_text(text)
+            (folder / f"run{number}.lock").touch()
+        barrier = threading.Barrier(count)
+
+        def meet(moment: str, call: str) -> None:
+            if moment == "before" and len(met) < count:
+                met.append(barrier.wait(60))
+
+        made.api.on_call = meet
+        made.api.faults = [Fault("", code=503, count=10**6)]
+        code, output = made.run("gc", "--timeout", "1")
+        assert code == 8, output
+        assert len(met) == count, "one waited for another"
+        for number in range(count):
+            assert f"/queuedResources/lost-{number}: Cloud TPU is unreachable or busy" in output
+        assert len(list(folder.glob("*.json"))) == count

@@ -7,10 +7,9 @@ is raised at once.
 
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from ...base.errors import InvalidArgumentError, RequirementError, argument
+from ...base.process import in_thread
 from ..keeper import Repeated
 from .request import (
     HEARTBEAT_LABEL,
@@ -289,15 +289,7 @@ def _within(seconds: float, call: Callable[[], Answer]) -> Answer:
     A timeout of the requests library is one for each part of an answer. So the call runs in a
     thread of its own, which is left to itself when the time is over.
     """
-    future: Future[Answer] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="call", daemon=True).start()
+    future = in_thread(call)
     done, _ = wait([future], seconds)
     if not done:
         raise requests.Timeout(f"no whole answer within {seconds:.0f} s")

@@ -7,12 +7,13 @@ time tell.
 
 import enum
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.errors import RequirementError
+from ...base.process import in_thread
 from ..keeper import Repeated
 from .journal import CLOCK_TOLERANCE, Entry, Journal, Launcher, signs
 from .request import QUEUED, CloudError, NotOursError, QueuedResource, deletion_command
@@ -242,26 +243,30 @@ class Collector:
             parents: Projects and zones ("projects/P/locations/Z") in which resources of other
                 machines are deleted too, once their lifetime is over.
         """
-        findings = []
+        tasks, known = list[Callable[[], Finding]](), set[str]()
         for entry in self.deleter.journal.entries():
             if isinstance(entry, Entry):
-                findings.append(self._guarded(entry.path, partial(self._recorded, entry)))
+                tasks.append(partial(self._guarded, entry.path, partial(self._recorded, entry)))
+                known.add(entry.path)
             else:
                 reason = f"{entry} is damaged; inspect it and remove it"
-                findings.append(Finding(entry.name, "left", reason, costs=True))
-        known = {finding.name for finding in findings}
+                tasks.append(partial(Finding, entry.name, "left", reason, costs=True))
         for parent in parents:
-            try:
-                resources = self.deleter.client.resources(parent)
-            except (CloudError, RequirementError) as error:
-                findings.append(Finding(parent, "failed", str(error), costs=True))
-                continue
-            findings += [
-                self._guarded(resource.path, partial(self._labelled, resource, resource.run))
-                for resource in resources
-                if resource.run is not None and resource.path not in known
-            ]
-        return findings
+            tasks += self._tasks_of(parent, known)
+        # At the same time, so that all together have the time of one.
+        return [future.result() for future in [in_thread(task) for task in tasks]]
+
+    def _tasks_of(self, parent: str, known: Container[str]) -> list[Callable[[], Finding]]:
+        """What to do about the resources of a project and zone that the journal does not list."""
+        try:
+            resources = self.deleter.client.resources(parent)
+        except (CloudError, RequirementError) as error:
+            return [partial(Finding, parent, "failed", str(error), costs=True)]
+        return [
+            partial(self._guarded, resource.path, partial(self._labelled, resource, resource.run))
+            for resource in resources
+            if resource.run is not None and resource.path not in known
+        ]
 
     def _guarded(self, path: str, handle: Callable[[], Finding]) -> Finding:
         """What became of a resource, also if it is not known."""
