@@ -200,6 +200,16 @@ def test_what_needs_no_answer(lost: Lost, words: tuple[str, ...], code: int) -> 
     assert lost.is_recorded()
 
 
+@pytest.mark.slow
+def test_it_says_more_than_once_why(lost: Lost) -> None:
+    """At once, and then each minute: whoever waits for 16 minutes must know for what."""
+    words = ("jobs", "cancel", lost.job, "--timeout", "75")
+    code, output = lost.run(*words, **NO_API)
+    assert code == 8, output
+    assert output.count("deletion has not succeeded yet: Cloud TPU is unreachable") == 2, output
+    assert lost.is_recorded()
+
+
 def test_json(lost: Lost) -> None:
     """What is left is data, also for a program that reads it."""
     for words in (("status", lost.job), ("list",)):

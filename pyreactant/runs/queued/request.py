@@ -27,6 +27,8 @@ _FORMS = {
     "NETWORK": (_NETWORK, "a network's name"),
     "SUBNETWORK": (_NETWORK, "a subnetwork's name"),
 }
+RESOURCE_PATH = re.compile(r"projects/[^/\s]+/locations/[^/\s]+/queuedResources/[^/\s]+")
+"""Full name of a queued resource."""
 SHORTEST, LONGEST = 60.0, 7 * 24 * HOUR
 """Limits of a request's time in the queue and of a lifetime, in seconds."""
 
@@ -293,7 +295,7 @@ class QueuedResource:
     def lifetime(self) -> float | None:
         """Seconds after which it may be deleted; None if pyreactant did not create it."""
         text = self.labels.get(LIFETIME_LABEL, "")
-        return float(text) if text.isdigit() else None
+        return float(text) if text.isdecimal() else None
 
 
 class CloudError(PyReactantError, RuntimeError):
