@@ -100,7 +100,12 @@ def test_resources_without_a_note(tmp_path: Path) -> None:
         (node,) = made.api.nodes.values()
         ours = {key: text for key, text in node["labels"].items() if key != KEPT_LABEL}
         node["labels"] = ours
-        assert "its lifetime is not over" in made.run("gc", *PLACE, "--force")[1]
+        code, output = made.run("gc", *PLACE, "--force")
+        assert (code, "its lifetime is not over" in output) == (0, True), output
+        minutes_ago = time.gmtime(time.time() - 1200)  # a launcher would have written by now
+        node["createTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", minutes_ago)
+        code, output = made.run("gc", *PLACE, "--force")
+        assert (code, "its lifetime is not over" in output) == (8, True), output
         node["labels"] = {**ours, HEARTBEAT_LABEL: str(int(time.time()) - 590)}
         assert "its launcher was alive 59" in made.run("gc", *PLACE, "--force")[1]
         node["labels"][HEARTBEAT_LABEL] = str(int(time.time()) - 660)

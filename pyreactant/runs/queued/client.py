@@ -273,8 +273,13 @@ class Client:
             timeout=0.0 if once else self.patience,
             on_error=None if once else self._say_why,
         )
+        end = time.monotonic() + self.patience
+
+        def attempt() -> Answer:
+            return _within(limit if once else min(limit, max(end - time.monotonic(), 1.0)), call)
+
         with _errors(expected):
-            return retries(lambda: _within(limit, call))()
+            return retries(attempt)()
 
     def _say_why(self, error: Exception) -> None:
         """Tell the user at once, and then each minute, why there is no answer yet."""

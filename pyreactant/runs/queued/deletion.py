@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...base.errors import RequirementError
 from ...base.process import in_thread
 from ..keeper import Repeated
-from .journal import CLOCK_TOLERANCE, Entry, Journal, Launcher, signs
+from .journal import CLOCK_TOLERANCE, DEAD_AFTER, Entry, Journal, Launcher, signs
 from .request import QUEUED, CloudError, NotOursError, QueuedResource, deletion_command
 
 if TYPE_CHECKING:
@@ -213,10 +213,11 @@ class Finding:
 
 
 class Judgement(NamedTuple):
-    """Whether to delete a resource, and why."""
+    """Whether to delete a resource, and why; whether it costs money, and nobody seems to use it."""
 
     delete: bool
     why: str
+    costs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +291,7 @@ class Collector:
         if resource is not None and resource.run == entry.run:
             judged = self._judge(resource, entry.lifetime, kept=entry.kept, launcher=launcher)
             if not judged.delete:
-                return Finding(path, "left", f"{judged.why} ({process})")
+                return Finding(path, "left", f"{judged.why} ({process})", costs=judged.costs)
             reason = judged.why
         if self.dry_run:
             return Finding(path, "left", f"{reason}; it would be deleted", costs=True)
@@ -302,7 +303,8 @@ class Collector:
         path, unknown = resource.path, Launcher.UNKNOWN
         judged = self._judge(resource, resource.lifetime, kept=False, launcher=unknown)
         if not judged.delete:
-            return Finding(path, "left", f"another machine created it; {judged.why}")
+            why = f"another machine created it; {judged.why}"
+            return Finding(path, "left", why, costs=judged.costs)
         if self.dry_run:
             return Finding(path, "left", f"{judged.why}; it would be deleted", costs=True)
         self.deleter.delete(path, run)
@@ -340,7 +342,9 @@ class Collector:
         if self.force and resource.state in QUEUED:
             return Judgement(True, f"--force, and it is {resource.state}")
         return Judgement(
-            False, "whether its launcher is alive is unknown, and its lifetime is not over"
+            False,
+            "whether its launcher is alive is unknown, and its lifetime is not over",
+            costs=seen.age is not None and seen.age > DEAD_AFTER,
         )
 
 
