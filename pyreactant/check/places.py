@@ -17,7 +17,7 @@ from ..arrays.text import parse_mesh, parse_spec
 from ..base.document.page import can_render
 from ..base.errors import FileError, InvalidArgumentError, argument
 from ..runs.places.slurm import ASKED, Slurm
-from ..runs.places.slurm.controller import COMMENT, Command, check_once
+from ..runs.places.slurm_jobs import COMMENT, Command, check_once
 from ..runs.queued.job import Job, Listener, check_size
 from .request import CheckRequest, write_request
 from .run import compare

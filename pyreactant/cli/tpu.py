@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import ExitCode, code_of_signal
-from .command import App
+from .command import App, Beside
 from .declared import takes_settings
 from .tpu_options import (
     LOCATION,
@@ -55,7 +55,9 @@ def create(
     settings: dict[str, Any],
     wait_for: Wait = 3600.0,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address.")
+        bool,
+        typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address."),
+        Beside(enables="--python --reach --user --ssh-flag"),
     ] = False,
     python: Annotated[
         str | None,

@@ -1,7 +1,7 @@
 """What a report shows, as plain data: a `Document` of paragraphs, tables, pictures and lists.
 
-Two renderers show it: `terminal`, and `page` by templates. A part names its kind, by which a
-renderer finds how to show it; a picture of one report alone is a part that its folder defines.
+Two renderers show it: `terminal`, and `page` by templates. A part names its kind, by which the
+templates find how to show it.
 """
 
 import itertools
@@ -94,7 +94,10 @@ class Table:
         groups: Titles above the columns, each with the number of columns that it spans; "" for
             columns without one. They name the columns together with `head`.
         left_out: Number of rows that are not shown.
-        cards: Whether each row becomes a card on a narrow page, in place of a line.
+        look: On a narrow page each row of "cards" becomes a card, in place of a line. "facts" are
+            names and values, which a terminal shows without a head. "mesh" colours whole cells.
+        wraps: Whether a terminal may break the text of cells into lines, of whole words. If not,
+            columns stand close to each other.
     """
 
     kind: ClassVar[str] = "table"
@@ -105,7 +108,8 @@ class Table:
     numbers: Collection[int] = ()
     groups: Sequence[tuple[str, int]] = ()
     left_out: int = 0
-    cards: bool = True
+    look: str = "cards"
+    wraps: bool = False
 
     @property
     def lines(self) -> list[list[Cell]]:
@@ -132,18 +136,23 @@ class Table:
         return {place: title for place, (title, _) in zip(places, self.groups, strict=False)}
 
 
-def facts(caption: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """A table of names and values, without those that have none."""
-    return Table(caption, ["fact", "value"], [row for row in rows if row[1]], cards=False)
+def facts(caption: str, rows: Sequence[tuple[str, Cell | str]]) -> Table:
+    """A table of names and values, without those that have none.
+
+    Args:
+        caption: What the table shows on a page.
+        rows: Names and values.
+    """
+    return Table(caption, ["fact", "value"], [row for row in rows if row[1]], look="facts")
 
 
 def legend_of(bars: Iterable[Bar]) -> list[Piece]:
     """The pieces that a legend of these bars explains: the first of each name."""
-    found: dict[str, Piece] = {}
+    pieces: dict[str, Piece] = {}
     for bar in bars:
-        for part in bar.parts:
-            found.setdefault(part.name, part)
-    return list(found.values())
+        for piece in bar.parts:
+            pieces.setdefault(piece.name, piece)
+    return list(pieces.values())
 
 
 def commit_text(git: Mapping[str, Any]) -> str:
@@ -208,7 +217,7 @@ class Items:
     @property
     def pairs(self) -> list[tuple[Cell, str]]:
         """The items, all as a cell and a text."""
-        return [(Cell(""), one) if isinstance(one, str) else one for one in self.items]
+        return [(Cell(""), item) if isinstance(item, str) else item for item in self.items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +234,96 @@ class Group:
 
     Attributes:
         parts: The parts.
-        look: "side" or "figures".
+        look: "side", "figures", "figures narrow" or "maps".
     """
 
     kind: ClassVar[str] = "group"
     parts: Sequence[Part]
     look: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A rectangle of a picture, in the picture's units.
+
+    Attributes:
+        x: Its left side.
+        y: Its upper side.
+        width: Its width.
+        height: Its height.
+        colour: Number of its colour, as that of a `Piece`; None for an outline on paper.
+        opacity: How much of its colour is seen, from 0 to 1.
+        title: What a pointer above it shows.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: int | None = None
+    opacity: float = 1.0
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text in a picture.
+
+    Attributes:
+        x: Where it starts, has its middle or ends.
+        y: Its middle.
+        text: The text.
+        anchor: "start", "middle" or "end": what is at `x`.
+        look: "strong", "faint" or "".
+    """
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture of rectangles and labels.
+
+    Attributes:
+        text: What it shows, for readers who do not see it.
+        width: Its width in units of its own; one is about a pixel.
+        height: Its height in the same units.
+        rectangles: The rectangles, those in front last.
+        labels: The labels, in front of all rectangles.
+        caption: Its caption; "" for none.
+        detail: Small text behind the caption.
+        note: Small text below it.
+        look: "wide", "narrow", or "map": a grid that is stretched to one size.
+    """
+
+    kind: ClassVar[str] = "picture"
+    text: str
+    width: float
+    height: float
+    rectangles: Sequence[Rectangle]
+    labels: Sequence[Label] = ()
+    caption: str = ""
+    detail: str = ""
+    note: str = ""
+    look: str = "wide"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Parts below a caption, on a card.
+
+    Attributes:
+        caption: The caption.
+        parts: The parts.
+    """
+
+    kind: ClassVar[str] = "figure"
+    caption: str
+    parts: Sequence[Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +356,7 @@ class Section:
         titled: Whether the title is shown; if not, it is for readers who do not see the page.
     """
 
+    kind: ClassVar[str] = "section"
     title: str
     parts: Sequence[Part]
     titled: bool = True

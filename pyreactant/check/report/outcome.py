@@ -278,7 +278,7 @@ def summary(report: ReportData) -> Iterator[Table]:
     """For each set of inputs: how many programs passed it, and in how many runs of what."""
     if any(result.sets for row in report.rows for result in row.results):
         head = ["inputs", "programs", "right", "element types", "checked"]
-        yield Table("", head, _summary_rows(report))
+        yield Table("", head, _summary_rows(report), wraps=True)
 
 
 def _summary_rows(report: ReportData) -> list[tuple[str, ...]]:

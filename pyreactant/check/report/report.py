@@ -4,7 +4,7 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import combinations
@@ -13,7 +13,8 @@ from typing import Any
 
 from ..._version import __version__
 from ...base.document.page import HasPage, can_render
-from ...base.document.parts import Document
+from ...base.document.parts import Document, Part
+from ...base.document.terminal import HasText
 from ...base.errors import ExitCode, FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
@@ -45,11 +46,11 @@ from .data import (
 )
 from .html import document, notebook
 from .outcome import Seen, on_all, outliers, probed, seen, unless_empty, with_sets
-from .text import renderable, verdict
+from .text import text_parts, verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Report(ReportData, HasPage):
+class Report(ReportData, HasPage, HasText):
     """The results of a cross-check; rich's `print` and notebooks display it.
 
     Examples:
@@ -125,20 +126,9 @@ class Report(ReportData, HasPage):
         """What the page shows."""
         return document(self)
 
-    def to_text(self, width: int = 120) -> str:
-        """The report as plain text for a terminal of this width."""
-        from rich.console import Console
-
-        console = Console(width=width, highlight=False, no_color=True, force_terminal=False)
-        with console.capture() as captured:
-            console.print(self)
-        return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def __rich__(self) -> Any:
-        return renderable(self)
+    def parts(self, width: int) -> Iterator[Part]:
+        """What a terminal shows: the table, one line per problem, and the verdict."""
+        return text_parts(self)
 
     def _repr_html_(self) -> str | None:
         return notebook(self) if can_render() else None  # a notebook shows the text then

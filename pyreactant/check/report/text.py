@@ -1,11 +1,9 @@
 """A report in words: the verdict, and the table of all programs for a terminal and for a page."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ...arrays.text import bytes_text, seconds_text, spec_text
 from ...base.document.parts import Cell, Paragraph, Table
-from ...base.document.terminal import printed
 from ..bounds.verdict import FLOAT32_PRODUCTS
 from ..records.verdict import Pair
 from .data import (
@@ -134,14 +132,8 @@ def _failed_runs(report: ReportData) -> str:
     return "".join(runs)
 
 
-def renderable(report: ReportData) -> Any:
-    """What rich prints: the table, one line per problem, and the verdict."""
-    from rich.console import Group
-
-    return Group(*printed(_parts(report), wraps=True))
-
-
-def _parts(report: ReportData) -> Iterator[Paragraph | Table]:
+def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
+    """What a terminal shows: the table, one line per problem, and the verdict."""
     yield _table(report)
     yield from summary(report)
     told = problems(report)
@@ -177,7 +169,7 @@ def _table(report: ReportData) -> Table:
         for row in report.rows
     ]
     between = [f"{pair.first} and {pair.second}" for pair in pairs]
-    return Table(_explained(report), [*head, *between], rows)
+    return Table(_explained(report), [*head, *between], rows, wraps=True)
 
 
 def _outcome(pair: Pair) -> str:

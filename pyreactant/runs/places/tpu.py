@@ -28,7 +28,6 @@ from ...base.files import is_full
 from ...base.settings import JOB
 from ..call import of_login
 from ..keeper import cancelled_by_file, detach, ended, say
-from ..left import left
 from ..queued.job import Job, Listener, Phase, SliceSettings
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written
@@ -169,12 +168,8 @@ class TPU(SliceSettings, Target):
         elif status.state == "lost":
             where = self.value_store(record)
             reasons.append(f"the value is in {where} if the program ended well")
-        reasons += map(str, left(record))
+        reasons += map(str, record.slices_left())
         return dataclasses.replace(status, reason="; ".join(filter(None, reasons)))
-
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`: those of process 0 come while it runs, the others at its end."""
-        return record.log(process)
 
     def fetch(self, record: Record) -> None:
         """As `Target.fetch`: the keeper fetches before it deletes; else the value is in `store`."""
@@ -205,7 +200,7 @@ class TPU(SliceSettings, Target):
         limit = _CANCEL if timeout is None else timeout
         deadline = time.monotonic() + limit
         try:
-            cancel_kept(record, limit, why=lambda: "; ".join(map(str, left(record))))
+            cancel_kept(record, limit, why=lambda: "; ".join(map(str, record.slices_left())))
             while not self.status(record).ended:  # its keeper is on another machine
                 if time.monotonic() > deadline:
                     raise DeadlineError(
@@ -216,7 +211,7 @@ class TPU(SliceSettings, Target):
         except DeadlineError as error:
             raise CloudError(f"{error}; slices of it may still cost money") from None
         self._delete(record, max(deadline - time.monotonic(), 1.0))
-        if leftovers := left(record):
+        if leftovers := record.slices_left():
             raise CloudError("; ".join(map(str, leftovers)))
         return self.status(record)
 
@@ -343,8 +338,8 @@ def _attempts(out: Path) -> Iterator[Path]:
 def _job(target: TPU, record: Record) -> Job:
     return Job(
         settings=target,
-        request=target.request(record.more.get("name") or f"job-{record.id.lower()}"),
-        out=record.run if "run" in record.more else record.folder / "tpu",
+        request=target.request(f"job-{record.id.lower()}"),
+        out=record.run if record.spec.get("out") else record.folder / "tpu",
         program=record.command("work", "../results/out"),
         copies=(Path("work"),),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import ExitCode, FileError, PyReactantError, code_of_signal
 from ..supervisor import RunReport
-from ..supervisor.report import utc
+from ..supervisor.state import utc
 from .deletion import Deleter
 from .job import Check, Job, Listener, Phase, check_size
 from .journal import Journal
