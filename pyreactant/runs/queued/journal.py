@@ -21,7 +21,7 @@ from typing import IO
 from ...base.errors import RequirementError
 from ...base.files import earlier_state_folder, replacing, state_folder
 from ...base.settings import JOB
-from ..fields import is_made_of
+from ..spec import is_made_of
 from .request import HEARTBEAT_LABEL, KEPT_LABEL, RESOURCE_PATH, Node, SliceRequest
 
 _SCHEMA = 1
