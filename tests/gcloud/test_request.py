@@ -53,7 +53,7 @@ from tests.harness import REPOSITORY, environment
         ({"provisioning": "cheap"}, "provisioning must be one of on-demand, spot, reserved"),
         ({"lifetime": 3.0}, "lifetime must be from 60 seconds to 7 days, got 3 seconds"),
         ({"valid_for": 1e9}, "valid_for must be from 60 seconds to 7 days"),
-        ({"network": "a b"}, "NETWORK must be a network's name"),
+        ({"network": "a b"}, "network must be a network's name"),
     ],
 )
 def test_bad_requests(changed: dict[str, Any], message: str) -> None:

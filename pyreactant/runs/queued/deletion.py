@@ -167,6 +167,7 @@ class Deleter:
                     self.journal.note_trouble(entry.run, str(error), first=True)
             raise
         if resource is None:
+            self._check_elsewhere(path)
             self.tell(f"there is no queued resource {name}")
         elif resource.run is None:
             raise NotOursError(
@@ -186,13 +187,27 @@ class Deleter:
             if not alive:
                 self.journal.forget(entry.run)
 
+    def _check_elsewhere(self, path: str) -> None:
+        """Raise CloudError if the journal knows the name in another project or zone only."""
+        here, _, name = path.rpartition("/")
+        paths = [entry.path for entry in self.journal.entries() if isinstance(entry, Entry)]
+        others = [other for other in paths if other.rpartition("/")[2] == name and other != path]
+        if others and path not in paths:
+            _, project, _, zone, *_ = others[0].split("/")
+            raise CloudError(
+                f"there is no queued resource {name} in {here.removesuffix('/queuedResources')}, "
+                f"but one in {zone} of {project} may cost money; give --project {project} "
+                f"--zone {zone} to delete it"
+            )
+
 
 _AGAIN = f"run this again in {_IN_FLIGHT / 60:.0f} minutes"
 
 
 def _is_in_flight(entry: Entry) -> bool:
     """Whether the request of an entry may still create its resource."""
-    return time.time() - entry.asked < _IN_FLIGHT
+    has_arrived = entry.valid_for == 0.0  # as `entry` says of one that is ACTIVE
+    return not has_arrived and time.time() - entry.asked < _IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +304,9 @@ class Collector:
             return Finding(path, "left", _unlabelled(path), costs=True)
         reason = "its launcher is dead"
         if resource is not None and resource.run == entry.run:
-            judged = self._judge(resource, entry.lifetime, kept=entry.kept, launcher=launcher)
+            # With a trouble, its user has asked since then to delete it.
+            kept = entry.kept and not entry.trouble
+            judged = self._judge(resource, entry.lifetime, kept=kept, launcher=launcher)
             if not judged.delete:
                 return Finding(path, "left", f"{judged.why} ({process})", costs=judged.costs)
             reason = judged.why

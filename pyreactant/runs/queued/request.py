@@ -24,8 +24,8 @@ _FORMS = {
     "PROJECT": (_PROJECT, "a project's id, such as my-project-123"),
     "ZONE": (_ZONE, "a zone, such as asia-northeast1-b"),
     "RUNTIME_VERSION": (_RUNTIME, "a TPU VM image, such as v2-alpha-tpuv6e"),
-    "NETWORK": (_NETWORK, "a network's name"),
-    "SUBNETWORK": (_NETWORK, "a subnetwork's name"),
+    "network": (_NETWORK, "a network's name"),
+    "subnetwork": (_NETWORK, "a subnetwork's name"),
 }
 RESOURCE_PATH = re.compile(r"projects/[^/\s]+/locations/[^/\s]+/queuedResources/[^/\s]+")
 """Full name of a queued resource."""
@@ -74,8 +74,8 @@ class SliceRequest:
             ("PROJECT", self.project),
             ("ZONE", self.zone),
             ("RUNTIME_VERSION", self.runtime_version or None),
-            ("NETWORK", self.network),
-            ("SUBNETWORK", self.subnetwork),
+            ("network", self.network),
+            ("subnetwork", self.subnetwork),
         ):
             if value is not None:
                 check_form(label, value)
