@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import InvalidArgumentError, RequirementError
-from ..base.tell import say
 from .command import KEYWORDS
 from .declared import DeclaredCommand, Options, chosen
 
@@ -111,24 +110,29 @@ def connect(transport: str, *, patience: float = PATIENCE) -> "Client":
             f"Google's client for Cloud TPU cannot be imported ({error}); install it with: "
             "python -m pip install 'pyreactant[tpu]'"
         ) from error
-    return Client(transport=transport, patience=patience, tell=say)
+    return Client(transport=transport, patience=patience, tell=tell)
+
+
+def tell(text: str) -> None:
+    """Print a message for the user."""
+    print(f"pyreactant: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def telling(what: str) -> Iterator[Callable[[str], None]]:
-    """`say`; on a terminal with a line below that has the last message and the time.
+    """`tell`; on a terminal with a line below that has the last message and the time.
 
     A file or a pipe has the messages already.
     """
     from .console import working
 
     if not sys.stderr.isatty():
-        yield say
+        yield tell
         return
     with working(what) as update:
 
         def both(text: str) -> None:
-            say(text)
+            tell(text)
             update(text)
 
         yield both

@@ -26,9 +26,8 @@ from ...base.errors import (
 )
 from ...base.files import is_full
 from ...base.settings import JOB
-from ...base.tell import say
 from ..call import of_login
-from ..keeper import cancelled_by_file, detach, ended
+from ..keeper import cancelled_by_file, detach, ended, say
 from ..queued.job import Job, Listener, Phase, SliceSettings
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written
