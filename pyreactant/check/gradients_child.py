@@ -20,7 +20,6 @@ from .bounds.model import Model
 from .bounds.tracked import Tracked
 from .inputs import ORDINARY_SET
 from .programs import Case, find_case
-from .report.data import RIGHT, WRONG
 
 _ESTIMATED = "jax.grad has no derived error bound"
 
@@ -31,7 +30,7 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
     dtype = as_dtype(request["dtype"])
     try:
         with context(is_wide(dtype)), jax.default_matmul_precision("highest"):
-            return {"found": _compared(case, request)}
+            return {"results": _compared(case, request)}
     except PyReactantError as error:
         return {"failed": str(error)}
 
@@ -43,7 +42,7 @@ def _program(plain: dict[str, Any]) -> Program:
 
 def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
     size, dtype, seed = request["size"], request["dtype"], request["seed"]
-    arrays = [_whole(one) for one in _sources(case, size, dtype, seed)]
+    arrays = [_whole(source) for source in _sources(case, size, dtype, seed)]
     static = dict(case.static(size))
     function = as_jax(
         case.program,
@@ -57,7 +56,7 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
     results, pull = jax.vjp(function, *arrays)
     outputs, structure = jax.tree.flatten(results)
     numbers = np.random.default_rng(seed)
-    cotangents = [numbers.normal(size=one.shape).astype(one.dtype) for one in outputs]
+    cotangents = [numbers.normal(size=output.shape).astype(output.dtype) for output in outputs]
     got = jax.device_get(pull(jax.tree.unflatten(structure, cotangents)))
     body, count = load(case.program, "jax"), len(arrays)
 
@@ -68,12 +67,12 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
             given = jax.tree.unflatten(jax.tree.structure(shape), parts[count:])
             return tuple(jax.device_get(back(given)))
 
-    parts = tuple(wide(one) for one in (*arrays, *cotangents))
+    parts = tuple(wide(array) for array in (*arrays, *cotangents))
     wanted = estimate(oracle, parts, model, _ESTIMATED)
-    found = _verdicts("jax.grad of the JAX body", range(count), got, wanted)
+    results = _verdicts("jax.grad of the JAX body", range(count), got, wanted)
     if request["gradient"] is not None:
-        found += _by_oracle(function, find_case(request["gradient"]), model, request)
-    return found
+        results += _by_oracle(function, find_case(request["gradient"]), model, request)
+    return results
 
 
 def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> list[dict[str, Any]]:
@@ -82,7 +81,7 @@ def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> lis
     *arrays, targets = map(_whole, sources)
     value, pull = jax.vjp(function, *arrays)
     got = jax.device_get(pull((value - targets) / len(targets)))[1:]  # not by x
-    shapes = [one.shape for one in arrays[1:]]
+    shapes = [array.shape for array in arrays[1:]]
     wholes = [tuple(slice(0, n) for n in shape) for shape in shapes]
     wanted = [case.expected(n, whole, sources, model) for n, whole in enumerate(wholes)]
     name = f"the oracle of {case.name}"
@@ -101,20 +100,13 @@ def _whole(source: Source) -> np.ndarray:
 def _verdicts(
     against: str, numbers: Sequence[int], got: Sequence[Any], wanted: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    found = []
-    for number, one, expected in zip(numbers, got, wanted, strict=True):
+    results = []
+    for number, gradient, expected in zip(numbers, got, wanted, strict=True):
         assert isinstance(expected, Tracked)
-        verdict = compare(np.asarray(one), Expected(expected.value, expected.bound))
-        found.append(
-            {
-                "argument": f"by argument {number}",
-                "against": against,
-                "outcome": RIGHT if verdict.passed else WRONG,
-                "relative_norm": float(verdict.relative_norm),
-                "ratio": float(verdict.ratio),
-            }
-        )
-    return found
+        verdict = compare(np.asarray(gradient), Expected(expected.value, expected.bound))
+        about = {"argument": f"by argument {number}", "against": against}
+        results.append(about | verdict.to_dict())
+    return results
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from google.protobuf.json_format import ParseError
 
 from ...base.errors import InvalidArgumentError, RequirementError, argument
 from ...base.process import in_thread
-from ..keeper import Repeated
+from ...base.say import Repeated
 from .request import (
     HEARTBEAT_LABEL,
     KEPT_LABEL,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.errors import RequirementError
 from ...base.process import in_thread
-from ..keeper import Repeated
+from ...base.say import Repeated
 from .journal import CLOCK_TOLERANCE, DEAD_AFTER, Entry, Journal, Launcher, signs
 from .request import QUEUED, CloudError, NotOursError, QueuedResource, deletion_command
 
