@@ -101,8 +101,7 @@ def _by_name(text: str) -> Call:
 def _check_defined(name: str, file: Path, place: str) -> None:
     """Check that a file binds a name at its top level, from its source alone."""
     try:
-        with _PARSING:
-            tree = ast.parse(file.read_bytes())
+        tree = parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
         where = f", line {at}," if at else ""
@@ -117,6 +116,16 @@ def _check_defined(name: str, file: Path, place: str) -> None:
     functions = [x.name for x in tree.body if isinstance(x, _DEFINITIONS)]
     there = f"; it has {', '.join(functions[:5])}" if functions else ""
     raise InvalidArgumentError(f"{place} defines no {name}{there}")
+
+
+def parse(text: bytes) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        SyntaxError, ValueError: It is not valid Python.
+    """
+    with _PARSING:
+        return ast.parse(text)
 
 
 _PARSING = threading.Lock()  # for Python 3.11: python/cpython#106905

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import ExitCode, PyReactantError, RequirementError
+from ..base.errors import ExitCode, FileError, PyReactantError, RequirementError
 from ..base.files import cache_folder
 from ..base.settings import JOB
 from ..process.group import resolve
@@ -112,9 +112,10 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
         status = Status("failed", why, ExitCode.FAILED)
     if record.cancelling and status.state != "done":
         status = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-    with contextlib.suppress(OSError):
-        (record.work / "env.json").unlink(missing_ok=True)  # secrets are not needed any more
-    return _write_last(record, status)
+    try:
+        return _write_last(record, status)
+    except FileError:  # the record was removed, and nobody asks any more
+        return status
 
 
 def _write_last(record: Record, status: Status) -> Status:
@@ -166,22 +167,38 @@ def running_once(record: Record, started: Callable[[], bool]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cancelled_by_file(record: Record) -> Iterator[None]:
-    """Send this process SIGINT once the record's file ``cancel`` appears."""
+    """Interrupt this process once the file ``cancel`` appears, or the record is removed."""
+    with interrupted_when_removed(record, lambda: record.cancelling):
+        yield
+
+
+@contextlib.contextmanager
+def interrupted_when_removed(
+    record: Record, cancelled: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Send this process SIGINT once the record's folder is removed, or at `cancelled`.
+
+    A folder that was moved may come back, so it counts as there.
+    """
     over = threading.Event()
+    folder = os.open(record.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def watch() -> None:
         while not over.wait(_TICK):
-            if record.cancelling:
+            if cancelled() or not os.fstat(folder).st_nlink:
                 time.sleep(_TICK)  # a supervisor that has just begun has its handlers by then
                 if not over.is_set():
                     os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    threading.Thread(target=watch, name="cancel", daemon=True).start()
+    thread = threading.Thread(target=watch, name="cancel", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
+        thread.join()
+        os.close(folder)
 
 
 def install(record: Record) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.runs import call as _call
-from pyreactant.runs import submit
+from pyreactant.runs.code import find_code
 from tests import harness
 from tests.harness import environment
 
@@ -40,7 +40,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_repository(repository: Path, tmp_path: Path) -> None:
     call = _call.resolve("../untracked.py:main")
-    code = submit.find_code(call)
+    code = find_code(call)
     expected = ["data", "link", "package/__init__.py", "package/inner/__init__.py", "train.py"]
     assert sorted(map(str, code.files)) == [*expected, "untracked.py"]
     code.copy(tmp_path / "copy")
@@ -50,7 +50,7 @@ def test_a_repository(repository: Path, tmp_path: Path) -> None:
     assert code.inside(Path.cwd()) == "package"
     assert str(code) == "6 files of code, 0 KiB"
     (repository / "package" / "data").write_text("x")
-    assert Path("package/data") in submit.find_code(call, ["data"]).files
+    assert Path("package/data") in find_code(call, ["data"]).files
 
 
 def test_a_function_of_a_package(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_function_of_a_package(repository: Path, monkeypatch: pytest.MonkeyPat
     call = _call.resolve("package.inner:main")
     assert (call.root, call.file, call.module) == (repository, None, "package.inner")
     assert _call.resolve("json:dumps").root is None, "an installed module is not copied"
-    assert submit.find_code(_call.resolve("json:dumps")).files == ()
+    assert find_code(_call.resolve("json:dumps")).files == ()
 
 
 def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,17 +68,17 @@ def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     Path("more", "data").write_text("")
     Path("other.py").write_text("")
     call = _call.resolve("train.py:main")
-    assert submit.find_code(call).files == [Path("train.py")]
-    assert submit.find_code(call, ["more"]).files == [Path("more/data"), Path("train.py")]
+    assert find_code(call).files == [Path("train.py")]
+    assert find_code(call, ["more"]).files == [Path("more/data"), Path("train.py")]
 
 
 def test_a_repository_that_git_refuses(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / ".git" / "HEAD").write_text("no")
     with pytest.raises(pr.RequirementError, match="git cannot list the files of"):
-        submit.find_code(_call.resolve("../train.py:main"))
+        find_code(_call.resolve("../train.py:main"))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(pr.RequirementError, match="install git"):
-        submit.find_code(_call.resolve("../train.py:main"))
+        find_code(_call.resolve("../train.py:main"))
 
 
 PACKAGE = """

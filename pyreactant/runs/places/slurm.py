@@ -27,7 +27,7 @@ from ...base.settings import JOB
 from ...process.group.coordinator import SECRET_FILE
 from ...process.group.group import env_int
 from ..call import of_login
-from ..keeper import VAGUE, ended, finish, install, running_once
+from ..keeper import VAGUE, ended, finish, install, interrupted_when_removed, running_once
 from ..record import (
     Record,
     Status,
@@ -276,7 +276,10 @@ def keep(record: Record) -> Status:
     with private_file(secret) as file:
         file.write(secrets.token_hex(32).encode())
     try:
-        with running_once(record, lambda: (record.run / "process-0.log").exists()):
+        with (
+            running_once(record, lambda: (record.run / "process-0.log").exists()),
+            interrupted_when_removed(record),
+        ):
             code = subprocess.run(
                 Slurm(**record.settings).step(record),
                 env={**os.environ, SECRET_FILE: str(secret)},
