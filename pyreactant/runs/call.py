@@ -11,6 +11,7 @@ import shutil
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ class Call:
         name: Name of the function in its module, such as "main"; "" for a program.
         program: The program and its arguments, as for ``pyreactant run``; () for a function.
         script: Position of `file` in `program`.
-        kind: "function", "script", "module", "julia" or "command".
+        kind: "function", "script", "module", "code" (of python -c), "julia" or "command".
     """
 
     text: str
@@ -124,7 +125,8 @@ def parse(text: bytes) -> ast.Module:
     Raises:
         SyntaxError, ValueError: It is not valid Python.
     """
-    with _PARSING:
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python prints them where the program runs
         return ast.parse(text)
 
 
@@ -199,7 +201,9 @@ def kind_of(words: Sequence[str]) -> str:
     if is_function(words):
         return "function"
     program = find_program(words)
-    return ("module" if program.module else "script") if program.kind == "python" else program.kind
+    if program.kind != "python":
+        return program.kind
+    return "module" if program.module else "script" if program.path else "code"
 
 
 def _of_program(words: tuple[str, ...]) -> Call:
@@ -208,13 +212,10 @@ def _of_program(words: tuple[str, ...]) -> Call:
     if words[0].endswith(".jl"):
         words = ("julia", *words)
     program = find_program(words)
-    if words[0] == "-c":
-        raise InvalidArgumentError(
-            f"a job runs a function, a script, a module or a command, got {words[0]!r}; write the "
-            "code to a file"
-        )
     if program.kind == "python":  # without "python" and its options
         words = program.argv[program.argv.index("pyreactant.process.supervised") + 1 :]
+        if words[0] == "-c":
+            return Call("python -c", Path.cwd(), None, program=words, kind="code")
         if words[0] == "-m":
             return Call(" ".join(words[:2]), Path.cwd(), None, program=words, kind="module")
     script = words.index(str(program.path)) if program.kind == "julia" and program.path else 0

@@ -152,6 +152,11 @@ def _below(path: Path, top: Path) -> list[Path]:
     """The files of a path, relative to `top`."""
     if not path.exists():
         raise FileError(f"there is no {str(path)!r} to copy")
+    if not path.is_file() and not path.is_dir():
+        raise InvalidArgumentError(
+            f"only files and folders travel, but {str(path)!r} is neither, such as a pipe; write "
+            "what it gives to a file"
+        )
     path = path.parent.resolve() / path.name
     if not path.is_relative_to(top):
         raise InvalidArgumentError(
@@ -187,51 +192,60 @@ def check_imports(call: Call, code: Code) -> None:
     if code.top is None or call.root is None:
         return
     root, copied = call.root.resolve(), {code.top / path for path in code.files}
-    name = call.program[1] if call.kind == "module" else call.module
-    first = [call.file.parent.resolve() / call.file.name] if call.file else [*_modules(root, name)]
-    if call.kind == "module":
-        first += _modules(root, f"{name}.__main__")
     # By PYTHONPATH, or an editable installation, jobs of this machine find what lies there.
     tops = {path.relative_to(root).parts[0] for path in copied if path.is_relative_to(root)}
+    waiting: list[Path | str] = [*_first(call, root)]
     seen: set[Path] = set()
-    while first:
-        file = first.pop()
-        seen.add(file)
+    while waiting:
+        file = waiting.pop()
         for needed in _imported_files(file, root):
             top = needed.relative_to(root).parts[0] if needed.is_relative_to(root) else ""
             if needed not in copied and (top in tops or str(root) not in sys.path[1:]):
-                path = os.path.relpath(needed)
+                path, option = os.path.relpath(needed), argument("copies")
+                why = "not tracked by git" if (code.top / ".git").exists() else "another file"
                 raise FileError(
-                    f"{file.name} imports {path}, which would not travel with the job: it is "
-                    f"{'not tracked by git' if _is_repository(code.top) else 'another file'}; give "
-                    f"{argument('copies', [path])}"
+                    f"{file.name if isinstance(file, Path) else 'the code'} imports {path}, which "
+                    f"would not travel with the job: it is {why}; give "
+                    + (f"{option} {path}" if option.startswith("-") else f"{option}=[{path!r}]")
                 )
             if needed not in seen:
-                first.append(needed)
+                seen.add(needed)
+                waiting.append(needed)
 
 
-def _is_repository(folder: Path) -> bool:
-    return (folder / ".git").exists()
+def _first(call: Call, root: Path) -> Iterator[Path | str]:
+    """The files with which a program begins, or its code."""
+    if call.kind == "code":
+        yield call.program[1]
+    elif call.file is not None:
+        yield call.file.parent.resolve() / call.file.name
+    elif call.kind == "module":
+        yield from _modules(root, f"{call.program[1]}.__main__")
+    else:
+        yield from _modules(root, call.module)
 
 
-def _imported_files(file: Path, root: Path) -> Iterator[Path]:
-    """The files below `root`, or beside a script of Julia, that a file imports."""
-    if file.suffix == ".jl":
+def _imported_files(file: Path | str, root: Path) -> Iterator[Path]:
+    """The files below `root`, or beside a script of Julia, that a file or code imports."""
+    if isinstance(file, Path) and file.suffix == ".jl":
         for name in _INCLUDE.findall(file.read_text(errors="replace")):
             included = file.parent / name
             if included.is_file():
                 yield included.parent.resolve() / included.name
         return
     try:
-        tree = parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = parse(file.encode() if isinstance(file, str) else file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return  # Python says it where the job runs
     for node in _running(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _modules(root, alias.name)
+                if alias.name not in sys.builtin_module_names:
+                    yield from _modules(root, alias.name)
         elif isinstance(node, ast.ImportFrom):
-            base = root if node.level == 0 else [file, *file.parents][node.level]
+            base = root
+            if node.level and isinstance(file, Path):
+                base = [file, *file.parents][node.level]
             module = node.module or ""
             yield from _modules(base, module)
             for alias in node.names:

@@ -139,7 +139,7 @@ def ended(record: Record, code: int) -> Status:
         why = f"the run ended with exit code {code} and left no report{see}"
         return Status("failed", why, code)
     if report["exit_code"] == ExitCode.DONE:
-        return Status("done", "", ExitCode.DONE)
+        return Status("done", "; ".join(report.get("notes", ())), ExitCode.DONE)
     state = "preempted" if report["cause"] == "preempted" else "failed"
     why, code = f"{report['cause']}: {report['summary']}", int(report["exit_code"])
     return Status(state, why, code, cause=report["cause"])

@@ -95,7 +95,7 @@ class Record:
         host: The submitting machine.
         pid: The submitting process.
         spec: The rest of its `RunSpec`: the "program" as words, its "kind" (function, script,
-            module, julia, command), "copies", "requirements", "env" by names, and "out". The
+            module, code, julia, command), "copies", "requirements", "env" by names, and "out". The
             arguments of a function lie in `work`.
     """
 

@@ -36,7 +36,23 @@ def job() -> Iterator[pr.Job]:
     made = pr.submit("program.py:waits", env={"LAW_SECRET": SECRET})
     until(lambda: "waiting" in "".join(made.logs()))
     yield made
-    assert not left(made.id)
+    remaining = left(made.id)
+    for process in marked(made):
+        os.kill(process, signal.SIGKILL)
+    assert not remaining
+
+
+def marked(job: pr.Job) -> list[int]:
+    """The processes of a job, keeper included."""
+    mark = f"PYREACTANT_JOB={job.id}".encode()
+    processes = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                processes.append(int(entry.name))
+        except OSError:
+            continue
+    return processes
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -85,16 +101,7 @@ def test_secrets_of_slurm_and_ray_are_deleted_too() -> None:
 
 @pytest.mark.parametrize("stopped", ["keeper", "all"])
 def test_a_stopped_keeper_is_cancelled(job: pr.Job, stopped: str) -> None:
-    processes = [keeper_of(job)]
-    if stopped == "all":
-        mark = f"PYREACTANT_JOB={job.id}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    processes.append(int(entry.name))
-            except OSError:
-                continue
-    for process in processes:
+    for process in marked(job) if stopped == "all" else [keeper_of(job)]:
         os.kill(process, signal.SIGSTOP)
     assert job.status().state == "running"
     ran = command("cancel", job.id, "--json")
