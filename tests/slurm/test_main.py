@@ -173,7 +173,7 @@ def test_a_job_that_a_task_of_an_array_submits(cluster: Cluster, tmp_path: Path)
     assert (tmp_path / "pyreactant-runs" / f"job-{number}" / "jax" / "report.json").exists()
 
 
-def test_a_cross_check_that_is_submitted_inside_an_allocation(
+def test_runs_and_cross_checks_that_are_submitted_inside_an_allocation(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     check = ["crosscheck", "--on", "slurm", "--backends=jax", "--size=8", "--cpus-per-task=1"]
@@ -185,6 +185,12 @@ def test_a_cross_check_that_is_submitted_inside_an_allocation(
     job = cluster.wait(number, timeout=200)
     printed = (tmp_path / f"pyreactant-{number}.out").read_text()
     assert (job.state, job.code) == ("COMPLETED", 0), printed
+    (tmp_path / "program.py").write_text("print('it runs')\n")
+    options = ["--on", "slurm", "--nodes=2", "--platform=cpu"]
+    argv = [sys.executable, "-m", "pyreactant", "run", *options, "--", "program.py"]
+    more = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    ran = cluster.run([*outer, *argv], env=settings(**more), cwd=tmp_path, timeout=200)
+    assert (ran.returncode, ran.stdout) == (0, "it runs\n"), ran
 
 
 def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) -> None:
