@@ -25,7 +25,7 @@ from ..base.errors import (
     StateError,
     argument,
 )
-from ..base.settings import SETTINGS
+from ..base.settings import COORDINATOR, COUNT, INDEX, SETTINGS
 from .spec import Env, What
 
 importing: str | None = None
@@ -280,6 +280,12 @@ _OURS = frozenset(name for name, setting in SETTINGS.items() if setting.reader =
 }
 
 
+_OF_THE_RUN = {COUNT, INDEX, COORDINATOR, "PYREACTANT_SECRET", "PYREACTANT_SECRET_FILE"}
+_OF_THE_RUN |= {name for name, setting in SETTINGS.items() if setting.reader == "program"}
+_OF_THE_RUN |= {"JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"}
+"""Variables that say which process of which run this is."""
+
+
 def chosen(env: Env) -> dict[str, str]:
     """The variables that the user names: values, or names whose values are taken from here.
 
@@ -290,6 +296,12 @@ def chosen(env: Env) -> dict[str, str]:
         return {}
     if isinstance(env, str):
         env = [env]
+    env = env if isinstance(env, Mapping) else list(env)
+    if ours := [name for name in env if name in _OF_THE_RUN]:
+        raise InvalidArgumentError(
+            f"{argument('env')} must not name {ours[0]}, which the run itself sets for each of its "
+            "processes; leave it out, and choose processes and runtime by the target's settings"
+        )
     if not isinstance(env, Mapping):
         absent = [name for name in env if name not in os.environ]
         if absent:

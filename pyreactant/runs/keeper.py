@@ -89,8 +89,9 @@ def keep(record: Record) -> Status:
         # It may be ignored here, or blocked, as in all processes of Ray.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        with cancelled_by_file(record):
-            status: Status = module.keep(record)
+        with removal_of(record) as removed:
+            with interrupted_when(lambda: record.cancelling or removed()):
+                status: Status = module.keep(record)
             return status
 
     return finish(record, kept)
@@ -165,39 +166,40 @@ def running_once(record: Record, started: Callable[[], bool]) -> Iterator[None]:
         thread.join()
 
 
-@contextlib.contextmanager
-def cancelled_by_file(record: Record) -> Iterator[None]:
-    """Interrupt this process once the file ``cancel`` appears, or the record is removed."""
-    with interrupted_when_removed(record, lambda: record.cancelling):
-        yield
+def cancelled_by_file(record: Record) -> contextlib.AbstractContextManager[None]:
+    """Interrupt this process once the record's file ``cancel`` appears."""
+    return interrupted_when(lambda: record.cancelling)
 
 
 @contextlib.contextmanager
-def interrupted_when_removed(
-    record: Record, cancelled: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
-    """Send this process SIGINT once the record's folder is removed, or at `cancelled`.
-
-    A folder that was moved may come back, so it counts as there.
-    """
+def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Send this process SIGINT once the condition is true, within the block."""
     over = threading.Event()
-    folder = os.open(record.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def watch() -> None:
         while not over.wait(_TICK):
-            if cancelled() or not os.fstat(folder).st_nlink:
+            if condition():
                 time.sleep(_TICK)  # a supervisor that has just begun has its handlers by then
                 if not over.is_set():
                     os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    thread = threading.Thread(target=watch, name="cancel", daemon=True)
+    thread = threading.Thread(target=watch, name="interrupt", daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def removal_of(record: Record) -> Iterator[Callable[[], bool]]:
+    """Whether the record's folder has been removed; one that was moved may come back."""
+    folder = os.open(record.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield lambda: not os.fstat(folder).st_nlink
+    finally:
         os.close(folder)
 
 
@@ -372,7 +374,8 @@ def _end_of(record: Record, code: int) -> Status:
 
 
 def _write_end(record: Record, status: Status) -> None:
-    with contextlib.suppress(OSError):  # the state folder's disk is full: the run's end counts
+    # Whether its disk is full, or the record was removed: the run's end counts.
+    with contextlib.suppress(OSError, FileError):
         record.write_status(status)
 
 

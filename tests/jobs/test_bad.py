@@ -215,6 +215,9 @@ def test_code_and_environment(folder: Path) -> None:
         2, "train.py:main", env=["LAW_ABSENT"]
     )
     assert "env= must be names, or a dict of text" in refused(2, "train.py:main", env={"A": 1})
+    for name in ("PYREACTANT_NUM_PROCESSES", "PYREACTANT_JOB", "JAX_PROCESS_ID"):
+        message = refused(2, "train.py:main", env={name: "3"})
+        assert f"env must not name {name}, which the run itself sets" in message
     os.mkfifo("pipe")
     os.mkfifo("pipe.py")
     with socket.socket(socket.AF_UNIX) as listening:

@@ -167,6 +167,23 @@ def test_a_folder_that_is_removed(job: pr.Job, folder: Path, what: str) -> None:
     assert command("cancel", job.id).returncode == 2
 
 
+def test_the_record_of_a_run_in_the_foreground_that_is_removed(folder: Path) -> None:
+    """The run does not need it."""
+    Path("waits.py").write_text(
+        "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)\n"
+    )
+    argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "1", "--", "waits.py"]
+    with subprocess.Popen(argv, env=environment(), stderr=subprocess.PIPE, text=True) as run:
+        until(lambda: [*folder.glob("pyreactant-runs/*/process-0.log")])
+        shutil.rmtree(folder / "state")
+        time.sleep(0.5)
+        assert run.poll() is None
+        Path("go").touch()
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 0, errors
+    assert "error" not in errors
+
+
 def test_a_folder_that_is_moved_and_comes_back(job: pr.Job) -> None:
     job.folder.rename(job.folder.with_name("moved"))
     time.sleep(1)  # the keeper looks ten times a second
