@@ -13,7 +13,6 @@ from .base.lazy import attach
 if TYPE_CHECKING:
     from . import preferences as preferences
     from . import testing as testing
-    from .arrays.array import Aval as Aval
     from .arrays.array import ShardedArray as ShardedArray
     from .arrays.domain import Domain as Domain
     from .arrays.lowering.as_jax import as_jax as as_jax
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .arrays.runtimes.runtime import num_processes as num_processes
     from .arrays.runtimes.runtime import process_index as process_index
     from .arrays.runtimes.runtime import shutdown as shutdown
+    from .arrays.sharding import Aval as Aval
     from .arrays.sharding import Device as Device
     from .arrays.sharding import NamedSharding as NamedSharding
     from .arrays.sharding import Shard as Shard
@@ -79,11 +79,11 @@ def _find_runtime() -> _process_runtime.ProcessRuntime:
 _process_runtime.find = _find_runtime
 
 _MODULES = {
-    "arrays.array": "Aval ShardedArray",
+    "arrays.array": "ShardedArray",
     "arrays.domain": "Domain",
     "arrays.mesh": "Mesh",
     "arrays.program": "Program program",
-    "arrays.sharding": "Device NamedSharding Shard",
+    "arrays.sharding": "Aval Device NamedSharding Shard",
     "base.errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
     "NotAddressableError PyReactantError RemoteError "
     "RendezvousError RequirementError ShardingError StateError",

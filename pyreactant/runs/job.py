@@ -18,8 +18,8 @@ from ..base.errors import (
     argument,
 )
 from ..base.files import is_full
+from ..base.say import Repeated, say
 from . import targets, values
-from .keeper import Repeated, say
 from .record import Record, Status
 from .store import find
 

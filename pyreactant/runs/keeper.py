@@ -24,6 +24,7 @@ from typing import Any
 
 from ..base.errors import ExitCode, FileError, PyReactantError, RequirementError
 from ..base.files import cache_folder
+from ..base.say import say
 from ..base.settings import JOB
 from ..process.group import resolve
 from .record import Record, Status, create, load, private_file, private_folder, release, written
@@ -31,8 +32,6 @@ from .record import Record, Status, create, load, private_file, private_folder, 
 _TICK = 0.1
 _ROOM = 600.0
 """Seconds for which a keeper waits until the disk has room for the job's last state."""
-_SAID_AGAIN = 60.0
-"""Seconds after which the user sees again why something takes so long."""
 VAGUE = ("preempted", "interrupted", "lost")
 """Causes in a run's report of which the machine's own account may know more."""
 
@@ -247,27 +246,6 @@ def _pip(file: Path, folder: Path) -> None:
         )
     partial.mkdir(exist_ok=True)  # nothing was required
     partial.rename(folder)
-
-
-def say(text: str) -> None:
-    """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
-    sys.stderr.flush()
-
-
-class Repeated:
-    """Prints why something takes so long: when that changes, and each minute."""
-
-    def __init__(self) -> None:
-        self._text, self._at = "", 0.0
-
-    def say(self, text: str) -> None:
-        """Print a text, unless it is empty or was printed a moment ago."""
-        now = time.monotonic()
-        if text and (text != self._text or now - self._at > _SAID_AGAIN):
-            self._text, self._at = text, now
-            with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
-                say(text)
 
 
 def recorded(

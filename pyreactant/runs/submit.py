@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import FileError, InvalidArgumentError, argument, code_of
+from ..base.say import say
 from . import values
 from .call import Call, check_not_importing, chosen, is_remote, resolve
 from .code import Code, check_imports, find_code
 from .job import Job
-from .keeper import say
 from .record import Record, Status, create, draft, private_file, private_folder, release, written
 from .spec import Env, RunSpec, What
 from .targets import Target

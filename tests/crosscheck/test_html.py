@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.base.document.parts import Cell
+from pyreactant.base.document.parts import Figure, Folded, Table
 from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.records.verdict import ArrayPlan, Kind
 from pyreactant.check.report.data import GradientResult
-from pyreactant.check.report.html import figures, grid
 from pyreactant.check.report.report import Report
 from tests.crosscheck.samples import blocks, report
 from tests.pages.outline import Outline
@@ -47,7 +46,7 @@ def test_a_wrong_program() -> None:
     assert bad.count(sentence) == 1
     assert re.search(r'<details id="program-0" open>', bad)
     assert 'id="program-1" open' not in bad
-    assert bad.count('<td class="bad">') == 2
+    assert bad.count('class="words bad"') == 2
 
 
 def test_errors_shares_and_times_have_columns_of_their_own() -> None:
@@ -66,7 +65,7 @@ def test_wrong_elements_are_mapped() -> None:
     assert page.count('aria-label="wrong in lines 0 to 15 and columns 0 to 15 of 16 x 16"') == 1
     assert page.count("<rect ") == 16 + 15  # equal maps are one
     assert "devices 5, 6: 4000 of 32768 elements are wrong in each" in page
-    assert '<rect x="0" y="0" width="1" height="1" fill-opacity="1.0"/>' in page
+    assert '<rect x="0" y="0" width="1" height="1" class="fill-0"></rect>' in page
     assert "<rect " not in report(NAMES).to_html()
     again = Report.from_dict(json.loads(report(NAMES, wrong=[5, 6]).to_json()))
     assert again.to_html() == page
@@ -89,7 +88,7 @@ def test_only_numbers_that_are_there_are_explained() -> None:
 
 
 def test_gradients_are_on_it() -> None:
-    one = GradientResult("matmul", "x", "jax.grad", "wrong", 0.5, 1e5)
+    one = GradientResult("matmul", "x", "jax.grad", Verdict(ratio=1e5, wrong=1))
     page = replace(report(["matmul"]), gradients=(one,)).to_html()
     assert "Gradients of Julia bodies" in page
     assert "jax.grad" in page
@@ -125,7 +124,8 @@ SHAPES = [
 @pytest.mark.parametrize(("mesh", "shape", "spec"), SHAPES, ids=str)
 def test_blocks_of_any_mesh(mesh: pr.Mesh, shape: tuple[int, ...], spec: Any) -> None:
     plan = ArrayPlan(shape, "float32", pr.NamedSharding(mesh, spec))
-    (row,) = report(["heat"], ["jax"]).rows
+    whole = report(["heat"], ["jax"])
+    (row,) = whole.rows
     good = blocks(plan, 0.5)
     nowhere = replace(good[0], index=None, kinds=(Kind.FEWER_DEVICES,))
     endless = replace(good[-1].values, ratio=float("inf"))
@@ -138,23 +138,56 @@ def test_blocks_of_any_mesh(mesh: pr.Mesh, shape: tuple[int, ...], spec: Any) ->
         (good[1:], 1),
     ):
         result = replace(row.results[0], blocks=found)
-        drawn = figures(replace(row, plans={"output 0": plan}), result)
+        shown = replace(row, plans={"output 0": plan}, results=(result,))
+        figures = figures_of(replace(whole, rows=(shown,)))
         if not found:
-            assert drawn == []
+            assert figures == []
             continue
-        (figure,) = drawn
-        cells = [cell for line in figure.lines for cell in line]
+        (figure,) = figures
+        drawn = [part for part in figure.parts if isinstance(part, Table)]
+        cells = [cell for table in drawn for line in table.lines for cell in line[1:]]
         assert len(cells) == (mesh.size if mesh.size <= 1024 else 0)
         assert sum(cell.look == "bad" for cell in cells) == (wrong if cells else 0)
-        assert len(figure.numbers.rows) + figure.numbers.left_out == len(found)
-        assert len(figure.numbers.rows) <= 64
-        verdicts = [row[3] for row in figure.numbers.rows]
-        shown = sum(isinstance(v, Cell) and v.look == "bad" for v in verdicts)
-        assert shown == sum(not b.passed for b in found)  # wrong ones are never left out
+        folded = figure.parts[-1]
+        assert isinstance(folded, Folded)
+        (numbers,) = folded.parts
+        assert isinstance(numbers, Table)
+        assert len(numbers.rows) + numbers.left_out == len(found)
+        assert len(numbers.rows) <= 64
+        verdicts = [line[3].look for line in numbers.lines]
+        assert verdicts.count("bad") == sum(not b.passed for b in found)  # none is left out
 
 
-def test_grids_of_any_number_of_axes() -> None:
-    assert grid(()) == (1, 1)
-    assert grid((8,)) == (8, 1)
-    assert grid((2, 4)) == (2, 4)
-    assert grid((2, 3, 4)) == (6, 4)
+def figures_of(whole: Report) -> list[Figure]:
+    """The figures of the programs on a page."""
+    (section,) = (one for one in whole.document().sections if one.title == "Each program")
+    groups = [part for program in section.parts for part in program.parts]
+    inner = [part for group in groups for part in getattr(group, "parts", ())]
+    return [part for part in inner if isinstance(part, Figure)]
+
+
+AXES = ("x", "y", "z")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "head", "rows"),
+    [
+        ((8,), ["", ""], [f"x={i}" for i in range(8)]),
+        ((2, 4), ["", "y=0", "y=1", "y=2", "y=3"], ["x=0", "x=1"]),
+        ((2, 2, 2), ["", "z=0", "z=1"], ["0.0", "0.1", "1.0", "1.1"]),
+    ],
+)
+def test_the_last_axis_runs_across(
+    sizes: tuple[int, ...], head: list[str], rows: list[str]
+) -> None:
+    mesh = pr.Mesh(sizes, AXES[: len(sizes)])
+    plan = ArrayPlan((8, 8, 8), "float32", pr.NamedSharding(mesh, AXES[: len(sizes)]))
+    whole = report(["heat"], ["jax"])
+    (row,) = whole.rows
+    result = replace(row.results[0], blocks=blocks(plan, 0.5))
+    shown = replace(row, plans={"output 0": plan}, results=(result,))
+    (figure,) = figures_of(replace(whole, rows=(shown,)))
+    table = figure.parts[0]
+    assert isinstance(table, Table)
+    assert list(table.head) == head
+    assert [line[0].text for line in table.lines] == rows

@@ -1,7 +1,7 @@
 """What a report shows, as plain data: a `Document` of paragraphs, tables, pictures and lists.
 
-Two renderers show it: `terminal`, and `page` by templates. A part names its kind, by which a
-renderer finds how to show it; a picture of one report alone is a part that its folder defines.
+Two renderers show it: `terminal`, and `page` by templates. A part names its kind, by which the
+templates find how to show it.
 """
 
 import itertools
@@ -37,12 +37,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A linear bar of pieces.
-
-    Attributes:
-        text: What it shows, for readers who do not see it.
-        parts: Its pieces, from left to right.
-    """
+    """A linear bar of pieces, from left to right; `text` is for readers who do not see it."""
 
     kind: ClassVar[str] = "bar"
 
@@ -94,7 +89,10 @@ class Table:
         groups: Titles above the columns, each with the number of columns that it spans; "" for
             columns without one. They name the columns together with `head`.
         left_out: Number of rows that are not shown.
-        cards: Whether each row becomes a card on a narrow page, in place of a line.
+        look: On a narrow page each row of "cards" becomes a card, in place of a line. "facts" are
+            names and values, which a terminal shows without a head. "mesh" colours whole cells.
+        wraps: Whether a terminal may break the text of cells into lines, of whole words. If not,
+            columns stand close to each other.
     """
 
     kind: ClassVar[str] = "table"
@@ -105,7 +103,8 @@ class Table:
     numbers: Collection[int] = ()
     groups: Sequence[tuple[str, int]] = ()
     left_out: int = 0
-    cards: bool = True
+    look: str = "cards"
+    wraps: bool = False
 
     @property
     def lines(self) -> list[list[Cell]]:
@@ -132,18 +131,18 @@ class Table:
         return {place: title for place, (title, _) in zip(places, self.groups, strict=False)}
 
 
-def facts(caption: str, rows: Sequence[tuple[str, str]]) -> Table:
+def facts(caption: str, rows: Sequence[tuple[str, Cell | str]]) -> Table:
     """A table of names and values, without those that have none."""
-    return Table(caption, ["fact", "value"], [row for row in rows if row[1]], cards=False)
+    return Table(caption, ["fact", "value"], [row for row in rows if row[1]], look="facts")
 
 
 def legend_of(bars: Iterable[Bar]) -> list[Piece]:
     """The pieces that a legend of these bars explains: the first of each name."""
-    found: dict[str, Piece] = {}
+    pieces: dict[str, Piece] = {}
     for bar in bars:
-        for part in bar.parts:
-            found.setdefault(part.name, part)
-    return list(found.values())
+        for piece in bar.parts:
+            pieces.setdefault(piece.name, piece)
+    return list(pieces.values())
 
 
 def commit_text(git: Mapping[str, Any]) -> str:
@@ -164,12 +163,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph.
-
-    Attributes:
-        text: Its text.
-        look: As that of a cell, or "small".
-    """
+    """A paragraph; its look is as that of a cell, or "small"."""
 
     kind: ClassVar[str] = "paragraph"
     text: str
@@ -178,12 +172,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text with the line breaks that it has, such as a traceback or a command.
-
-    Attributes:
-        text: The text.
-        title: Its title; "" for none.
-    """
+    """Text with the line breaks that it has, such as a traceback or a command."""
 
     kind: ClassVar[str] = "lines"
     text: str
@@ -192,12 +181,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list.
+    """A list of texts, or of cells with a link and the text behind that.
 
-    Attributes:
-        items: Its items, each a text, or a cell with a link and the text behind that.
-        more: Number of items that are not shown.
-        look: Class of the list in the style sheet.
+    `more` is the number of items that are not shown.
     """
 
     kind: ClassVar[str] = "items"
@@ -208,7 +194,7 @@ class Items:
     @property
     def pairs(self) -> list[tuple[Cell, str]]:
         """The items, all as a cell and a text."""
-        return [(Cell(""), one) if isinstance(one, str) else one for one in self.items]
+        return [(Cell(""), item) if isinstance(item, str) else item for item in self.items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +209,7 @@ class Legend:
 class Group:
     """Parts beside each other where there is room.
 
-    Attributes:
-        parts: The parts.
-        look: "side" or "figures".
+    Its look is "side", "figures", "figures narrow" or "maps".
     """
 
     kind: ClassVar[str] = "group"
@@ -234,12 +218,79 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A rectangle of a picture; `x` and `y` are its upper left corner, in the picture's units.
+
+    Attributes:
+        colour: Number of its colour, as that of a `Piece`; None for an outline on paper.
+        title: What a pointer above it shows.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: int | None = None
+    opacity: float = 1.0
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text in a picture.
+
+    Attributes:
+        y: Its middle.
+        anchor: "start", "middle" or "end": what is at `x`.
+        look: "strong", "faint" or "".
+    """
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture of rectangles and labels.
+
+    Attributes:
+        text: What it shows, for readers who do not see it.
+        width: Its width in units of its own; one is about a pixel.
+        labels: The labels, in front of all rectangles.
+        detail: Small text behind the caption.
+        note: Small text below it.
+        look: "wide", "narrow", or "map": a grid that is stretched to one size.
+    """
+
+    kind: ClassVar[str] = "picture"
+    text: str
+    width: float
+    height: float
+    rectangles: Sequence[Rectangle]
+    labels: Sequence[Label] = ()
+    caption: str = ""
+    detail: str = ""
+    note: str = ""
+    look: str = "wide"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Parts below a caption, on a card."""
+
+    kind: ClassVar[str] = "figure"
+    caption: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Parts below a title that shows or hides them.
 
     Attributes:
-        title: The title.
-        parts: The parts.
         note: Small text behind the title.
         id: What links to it name.
         open: Whether the parts are shown at first.
@@ -255,14 +306,12 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section.
+    """A section; without parts it is left out.
 
-    Attributes:
-        title: Its title.
-        parts: Its parts; without any it is left out.
-        titled: Whether the title is shown; if not, it is for readers who do not see the page.
+    A title that is not shown is for readers who do not see the page.
     """
 
+    kind: ClassVar[str] = "section"
     title: str
     parts: Sequence[Part]
     titled: bool = True

@@ -1,11 +1,12 @@
-"""Parts of documents on a terminal, by rich."""
+"""Parts of documents on a terminal, by rich; text without tables needs no rich."""
 
+import abc
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .parts import Lines, Paragraph, Table
+from .parts import Cell, Items, Lines, Paragraph, Part, Section, Table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,29 +16,110 @@ STYLES = {"good": "green", "bad": "bold red", "warn": "yellow", "strong": "bold"
 """How rich shows each look."""
 
 
-def printed(
-    parts: Iterable[Paragraph | Lines | Table], *, wraps: bool = False
-) -> "Iterator[RenderableType]":
+class HasText(abc.ABC):
+    """A report that can be shown on a terminal; rich's `print` shows it in colours."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def parts(self, width: int) -> Iterable[Part]:
+        """What a terminal of this width shows."""
+
+    def to_text(self, width: int = 120) -> str:
+        """The report as plain text for a terminal of this width."""
+        return text_of(self.parts(width), width)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        yield from printed(self.parts(options.max_width))
+
+
+def printed(parts: Iterable[Part]) -> "Iterator[RenderableType]":
     """What rich prints of parts, in order.
 
-    Args:
-        parts: The parts. Lines are not wrapped, so that they can be copied.
-        wraps: Whether cells of tables may have several lines, of whole words. If not, columns stand
-            close to each other.
+    Lines are not wrapped, so that they can be copied. A section has an empty line and its title
+    above it, a list and lines with a title are indented.
     """
     from rich.text import Text
 
+    for line in _lines(parts):
+        if isinstance(line, Table):
+            yield Fitting(_rich(line), line.wraps)
+        elif line.whole:
+            yield Text(line.text, no_wrap=True, overflow="ignore")
+        else:
+            yield Text.assemble(line.name, (line.text, STYLES.get(line.look, "")))
+
+
+def text_of(parts: Iterable[Part], width: int | None) -> str:
+    """Parts as plain text, without blanks at the ends of lines.
+
+    Args:
+        parts: The parts.
+        width: Width of the text; None breaks no line, and takes no tables but facts.
+    """
+    if width is None:
+        lines = [f"{x.name}{x.text}" for x in _lines(parts) if not isinstance(x, Table)]
+    else:
+        from rich.console import Console, Group
+
+        console = Console(width=width, highlight=False, no_color=True, force_terminal=False)
+        with console.capture() as captured:
+            console.print(Group(*printed(parts)), crop=False)
+        lines = captured.get().splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line, with what is before it and has no look."""
+
+    text: str
+    look: str = ""
+    whole: bool = False
+    name: str = ""
+
+
+def _lines(parts: Iterable[Part]) -> Iterator[_Line | Table]:
+    """The lines of parts, and the tables that are to be drawn."""
     for part in parts:
         match part:
             case Paragraph():
-                yield Text(part.text, STYLES.get(part.look, ""))
+                yield _Line(part.text, part.look)
+            case Lines(title=""):
+                yield _Line(part.text, whole=True)
             case Lines():
-                yield Text(part.text, no_wrap=True, overflow="ignore")
+                yield _Line(f"{part.title}:")
+                for text in part.text.rstrip().splitlines():
+                    yield _Line(f"  | {text}", whole=True)
+            case Items():
+                for cell, text in part.pairs:
+                    yield _Line(f"  {cell.text}{text}", part.look)
+                if part.more:
+                    yield _Line(f"  and {part.more} more")
+            case Section():
+                yield _Line("")
+                if part.titled:
+                    yield _Line(f"{part.title}:")
+                yield from _lines(part.parts)
+            case Table(look="facts"):
+                yield from _fact_lines(part.lines)
             case Table():
-                yield Fitting(_rich(part, close=not wraps), wraps)
+                yield part
+            case _:
+                raise TypeError(f"only a page shows a {part.kind}")
 
 
-def _rich(table: Table, *, close: bool) -> "RichTable":
+def _fact_lines(rows: Sequence[Sequence[Cell]]) -> Iterator[_Line]:
+    room = 2 + max((len(row[0].text) for row in rows), default=0)
+    for name, *values in rows:
+        text = "  ".join(value.text for value in values)
+        yield _Line(text, values[0].look if values else "", name=name.text.ljust(room))
+
+
+def _rich(table: Table) -> "RichTable":
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -45,7 +127,7 @@ def _rich(table: Table, *, close: bool) -> "RichTable":
     shown = RichTable(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        collapse_padding=close,
+        collapse_padding=not table.wraps,
         caption=table.caption or None,
         caption_justify="left",
     )

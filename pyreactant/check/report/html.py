@@ -5,9 +5,8 @@ on the mesh, the numbers of each block, and where in a wrong block the wrong ele
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,12 +16,15 @@ from ...base.document.page import fragment
 from ...base.document.parts import (
     Cell,
     Document,
+    Figure,
     Folded,
     Group,
     Items,
     Lines,
     Paragraph,
     Part,
+    Picture,
+    Rectangle,
     Section,
     Table,
     commit_text,
@@ -30,14 +32,14 @@ from ...base.document.parts import (
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
 from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
-from .outcome import percent, rows_of
+from .results import percent
 from .text import (
-    LOOKS,
     NONE,
     estimates,
     overview,
     problems,
     ratio_text,
+    rows_of,
     verdict,
 )
 
@@ -78,7 +80,7 @@ def notebook(report: ReportData) -> str:
     Raises:
         RequirementError: jinja2 is not installed.
     """
-    table = replace(overview(report, links=False), cards=False)
+    table = replace(overview(report, links=False), look="facts")
     return fragment(Cell(verdict(report), "good" if report.passed else "bad"), table)
 
 
@@ -111,22 +113,20 @@ def _logs(report: ReportData) -> list[Part]:
             [Lines(text) if text.strip() else Paragraph("It printed nothing.")],
         )
         for run in report.runs
-        for process, text in _in_order(run.logs)
+        for process, text in run.logs.items()
     ]
 
 
 def _gradients(report: ReportData) -> Table:
-    rows = [
-        [
-            one.program,
-            one.argument,
-            one.against,
-            Cell(one.outcome, LOOKS[one.outcome], detail=one.text),
-            "-" if one.outcome == NOT_RUN else f"{one.relative_norm:.0e}",
-            "-" if one.outcome == NOT_RUN else Cell(ratio_text(one.ratio), share=one.ratio),
-        ]
-        for one in report.gradients
-    ]
+    rows: list[list[Cell | str]] = []
+    for gradient in report.gradients:
+        outcome, values = gradient.outcome, gradient.values
+        numbers: list[Cell | str] = [NONE, NONE]
+        if outcome != NOT_RUN:
+            share = Cell(ratio_text(values.ratio), share=values.ratio)
+            numbers = [f"{values.relative_norm:.0e}", share]
+        result = Cell(outcome, outcome.look, detail=gradient.text)
+        rows.append([gradient.program, gradient.argument, gradient.against, result, *numbers])
     head = ["program", "by argument", "against", "result", "error", "share of allowed"]
     return Table("Gradients of Julia bodies by Enzyme", head, rows, numbers=(4, 5))
 
@@ -141,7 +141,7 @@ def _program(number: int, row: ProgramRow) -> Folded:
         ["runtime", "inputs", "type and sharding", "elements", "checked"],
         rows_of(row),
     )
-    drawn = [figure for result in row.results for figure in figures(row, result)]
+    drawn = [figure for result in row.results for figure in _figures(row, result)]
     return Folded(
         Cell(row.program, "good" if row.passed else "bad"),
         [
@@ -200,7 +200,7 @@ def _provenance_table(report: ReportData) -> Table:
     keys = dict.fromkeys(key for column in columns for key, value in column.items() if value)
     rows = [[key, *(column.get(key) or "-" for column in columns)] for key in keys]
     return Table(
-        "Where the results come from", ["fact", *(r.name for r in report.runs)], rows, cards=False
+        "Where the results come from", ["fact", *(r.name for r in report.runs)], rows, look="facts"
     )
 
 
@@ -219,10 +219,6 @@ def _provenance(run: RunFacts) -> dict[str, str]:
     }
 
 
-def _in_order(found: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
-
-
 _WITH_TEXT = 64
 """Most devices of a mesh whose cells have text; with more, a cell is only a sign."""
 
@@ -236,89 +232,48 @@ _ROWS = 64
 """Most blocks in the table of their numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
-    """Where in blocks the wrong elements are.
-
-    Attributes:
-        title: The devices whose blocks it shows, and the number of wrong elements.
-        text: In which cells they are.
-        lines: Lines of the grid.
-        columns: Columns of the grid.
-        cells: Line, column and part of its elements that is wrong, of each cell with wrong ones.
-    """
-
-    title: str
-    text: str
-    lines: int
-    columns: int
-    cells: Sequence[tuple[int, int, float]]
+_ON_MESH = "Devices (d) and processes (p) on the mesh, with their blocks"
+_ON_MAPS = (
+    "Wrong elements within the block, on a grid of at most 16 x 16 cells; a stronger colour is "
+    "more of them. All dimensions but the last run down."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """The blocks of one output on one runtime.
-
-    Attributes:
-        title: Runtime and output.
-        down: Labels of the lines of the mesh.
-        across: Labels of its columns.
-        lines: Its devices, line by line; none if the mesh is too large to draw.
-        numbers: The numbers of each block, the wrong ones first.
-        maps: Where the wrong elements are, of the first wrong blocks.
-        more: Number of further wrong blocks.
-        has_shares: Whether cells of the mesh have bars.
-    """
-
-    kind: ClassVar[str] = "devices"
-
-    title: str
-    down: Sequence[str]
-    across: Sequence[str]
-    lines: Sequence[Sequence[Cell]]
-    numbers: Table
-    maps: Sequence[Map] = ()
-    more: int = 0
-    has_shares: bool = False
-
-
-def figures(row: ProgramRow, result: Result) -> list[Figure]:
-    """One figure for each output that has blocks."""
+def _figures(row: ProgramRow, result: Result) -> list[Figure]:
+    """For each output that has blocks: its devices on the mesh, the wrong elements, the numbers."""
     outputs = (name for name in row.plans if name.startswith("output"))
-    found = ((name, [b for b in result.blocks if b.array == name]) for name in outputs)
+    blocks_of = ((name, [b for b in result.blocks if b.array == name]) for name in outputs)
     return [
-        _figure(row.plans[name].sharding.mesh, f"{result.runtime}: {name}", blocks)
-        for name, blocks in found
+        Figure(f"{result.runtime}: {name}", _parts_of(row, result.runtime, name, blocks))
+        for name, blocks in blocks_of
         if blocks
     ]
 
 
-def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
-    down, across = _labels(mesh)
-    lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
+def _parts_of(
+    row: ProgramRow, runtime: str, name: str, blocks: Sequence[BlockVerdict]
+) -> list[Part]:
+    mesh = row.plans[name].sharding.mesh
+    parts: list[Part] = [_on_mesh(mesh, blocks)] if mesh.size <= _DRAWN else []
     alike: dict[str, list[BlockVerdict]] = {}
     for block in blocks:
         if block.values.places is not None:
             alike.setdefault(f"{_shape(block)} {block.values.places}", []).append(block)
     groups = list(alike.values())
-    return Figure(
-        title,
-        down,
-        across,
-        lines,
-        numbers=_numbers(title, blocks),
-        maps=[_map(group) for group in groups[:_MAPS]],
-        more=sum(map(len, groups[_MAPS:])),
-        has_shares=any(cell.share is not None for line in lines for cell in line),
-    )
+    if groups:
+        parts += [Paragraph(_ON_MAPS, "small"), Group(list(map(_map, groups[:_MAPS])), "maps")]
+    if groups[_MAPS:]:
+        more = sum(map(len, groups[_MAPS:]))
+        parts.append(Paragraph(f"and {more} more wrong blocks", "small"))
+    return [*parts, Folded(Cell("numbers of each block"), [_numbers(f"{runtime}: {name}", blocks)])]
 
 
 def _shape(block: BlockVerdict) -> list[int]:
     return [stop - start for start, stop in block.index or []]
 
 
-def _map(blocks: Sequence[BlockVerdict]) -> Map:
-    """The map of blocks that are wrong in the same places."""
+def _map(blocks: Sequence[BlockVerdict]) -> Picture:
+    """The picture of blocks that are wrong in the same places."""
     block, shape = blocks[0], _shape(blocks[0])
     places = np.array(block.values.places, np.int64)
     height, width = places.shape
@@ -332,31 +287,41 @@ def _map(blocks: Sequence[BlockVerdict]) -> Map:
     some = "every element is" if every else f"{wrong} of {elements} elements are"
     several = len(blocks) > 1
     who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
-    return Map(
-        title=f"{who}: {some} wrong{' in each' if several and not every else ''}",
+    return Picture(
         text=f"wrong in lines {' and columns '.join(where)} of {height} x {width}",
-        lines=height,
-        columns=width,
-        cells=[(int(i), int(j), round(float(parts[i, j]), 3)) for i, j in np.argwhere(places)],
+        width=width,
+        height=height,
+        rectangles=[
+            Rectangle(int(j), int(i), 1, 1, 0, max(0.25, round(float(parts[i, j]), 3)))
+            for i, j in np.argwhere(places)
+        ],
+        caption=f"{who}: {some} wrong{' in each' if several and not every else ''}",
+        look="map",
     )
 
 
-def _labels(mesh: Mesh) -> tuple[list[str], list[str]]:
-    names, (lines, columns) = mesh.axis_names, grid(mesh.shape)
+def _on_mesh(mesh: Mesh, blocks: Sequence[BlockVerdict]) -> Table:
+    """Each device at its place on the mesh: the last axis runs across, all others down.
+
+    A mesh of one axis runs down, so that text has room.
+    """
+    names, shape = mesh.axis_names, mesh.shape
     if len(names) == 1:
-        return [f"{names[0]}={i}" for i in range(lines)], [""]
-    first = f"{names[0]}=" if len(names) == 2 else ""
-    down = [first + ".".join(map(str, at)) for at in np.ndindex(mesh.shape[:-1])]
-    return down, [f"{names[-1]}={i}" for i in range(columns)]
-
-
-def _cells(mesh: Mesh, blocks: Sequence[BlockVerdict]) -> list[list[Cell]]:
-    """Each device at its mesh position."""
-    found = {block.device: block for block in blocks}
-    _, columns = grid(mesh.shape)
+        shape = (*shape, 1)
+    first = f"{names[0]}=" if len(names) < 3 else ""
+    down = [first + ".".join(map(str, at)) for at in np.ndindex(shape[:-1])]
+    across = [f"{names[-1]}={i}" if len(names) > 1 else "" for i in range(shape[-1])]
+    by_device = {block.device: block for block in blocks}
     text = mesh.size <= _WITH_TEXT
-    cells = [_cell(device, found.get(device), text) for device in mesh.device_ids]
-    return [cells[at : at + columns] for at in range(0, len(cells), columns)]
+    cells = [_cell(device, by_device.get(device), text) for device in mesh.device_ids]
+    lines = [cells[at : at + shape[-1]] for at in range(0, len(cells), shape[-1])]
+    bars = any(cell.share is not None for cell in cells)
+    return Table(
+        f"{_ON_MESH}{'; bars show the share of allowed' if bars else ''}.",
+        ["", *across],
+        [[label, *line] for label, line in zip(down, lines, strict=True)],
+        look="mesh",
+    )
 
 
 def _cell(device: int, block: BlockVerdict | None, text: bool) -> Cell:
@@ -392,10 +357,3 @@ def _numbers(title: str, blocks: Sequence[BlockVerdict]) -> Table:
         numbers=(4, 5, 6, 7),
         left_out=len(order) - len(rows),
     )
-
-
-def grid(sizes: Sequence[int]) -> tuple[int, int]:
-    """Lines and columns for any number of axes; one axis runs down, so that text has room."""
-    if len(sizes) < 2:
-        return (sizes[0] if sizes else 1), 1
-    return math.prod(sizes[:-1]), sizes[-1]
