@@ -35,24 +35,12 @@ _CERTIFICATE = 30.0  # seconds; then JAX says that the file is missing
 def main() -> None:
     """Run the program on the command line as Python itself would."""
     attach()
-    arguments = sys.argv[1:]
-    how = arguments[0] if arguments[0] in ("-m", "-c") else ""
-    sys.argv = arguments[1:] if how else arguments
-    if not sys.flags.safe_path:
-        # As Python does: the current folder for a module, the script's folder for a script.
-        sys.path[0] = _first_folder(how)
     await_certificate()
     end: SystemExit | None = None
     code = 0
     try:
         try:
-            if how == "-m":
-                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-            elif how == "-c":
-                code_text, sys.argv[0] = sys.argv[0], "-c"
-                _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
-            else:
-                run_script(sys.argv[0])
+            run_program(sys.argv[1:])
         except SystemExit as raised:
             end = raised
             code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
@@ -69,6 +57,21 @@ def main() -> None:
     supervised.tell_phase("ending", code)
     if end is not None:
         raise end
+
+
+def run_program(words: list[str]) -> None:
+    """Run a script, ``-m MODULE`` or ``-c CODE``, with its arguments, as Python itself would."""
+    how = words[0] if words[0] in ("-m", "-c") else ""
+    sys.argv = words[1:] if how else words
+    if not sys.flags.safe_path:
+        sys.path[0] = _first_folder(how)
+    if how == "-m":
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        code_text, sys.argv[0] = sys.argv[0], "-c"
+        _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
+    else:
+        run_script(sys.argv[0])
 
 
 def _first_folder(how: str) -> str:
