@@ -132,12 +132,14 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
             f"{_TASKS_PER_NODE} must add up to {count} tasks, got {environ[_TASKS_PER_NODE]!r}; "
             f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
         )
+    given, bound = gpus.slurm_gives(environ)
     local, notes = gpus.assign(
         environ,
         _tasks_on_this_node(tasks, environ),
         env_int("SLURM_LOCALID", environ) or 0,
-        bound=gpus.slurm_binds(environ),
         command=_SRUN_GPUS,
+        given=given,
+        bound=bound,
     )
     address: str | None = None
     hosts: tuple[str, ...] | None
