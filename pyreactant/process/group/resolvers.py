@@ -79,11 +79,15 @@ def resolve(
 
 def resolutions(environ: Mapping[str, str] = os.environ) -> Iterator[Resolution]:
     """What each resolver concludes, in the order in which they decide; each runs when needed."""
-    for resolver in _OURS:
-        yield resolver(environ)
-    for resolver in _LAUNCHERS:
-        yield refuse_to_run_alone(resolver(environ), environ)
-    yield _one_process(environ)
+    decider = ""
+    for resolver in (*_OURS, *_LAUNCHERS):
+        resolution = resolver(environ)
+        if resolver in _LAUNCHERS:
+            resolution = refuse_to_run_alone(resolution, environ)
+        if resolution.applies:
+            decider = decider or resolution.name
+        yield resolution
+    yield _one_process(environ, decider)
 
 
 def _environment(environ: Mapping[str, str]) -> Resolution:
@@ -113,8 +117,11 @@ def _environment(environ: Mapping[str, str]) -> Resolution:
     return Resolution(name, "PYREACTANT_* are set", evidence, group)
 
 
-def _one_process(environ: Mapping[str, str]) -> Resolution:
+def _one_process(environ: Mapping[str, str], decider: str) -> Resolution:
+    """The last resolution; `decider` is the name of the first that applies, "" if none does."""
     name = "one process"
+    if decider:
+        return Resolution(name, f"not asked: {decider} decides")
     try:
         if environ.get(COORDINATOR):
             raise _incomplete([COORDINATOR])
