@@ -153,8 +153,9 @@ _COMPLETION = "JOB_COMPLETION_INDEX"
 def jobset(environ: Mapping[str, str]) -> Resolution:
     """The pods of all replicas; process = index of the replica * its pods + index of the pod."""
     if not environ.get(JOB_INDEX):
-        evidence = defined_variables((_COMPLETION,), environ)
-        return Resolution(_JOBSET, f"{JOB_INDEX} is not set", evidence)
+        evidence = defined_variables((_COMPLETION, JOB_REPLICAS), environ)
+        if not environ.get(JOB_REPLICAS):
+            return Resolution(_JOBSET, f"{JOB_INDEX} is not set", evidence)
     names = (_COMPLETION, JOB_INDEX, JOB_REPLICAS, COUNT, COORDINATOR)
     evidence = defined_variables(names, environ)
     try:
