@@ -25,7 +25,6 @@ from pyreactant.base.facts import facts
 from pyreactant.base.lines import LineCodec, LineError
 from pyreactant.base.process import raise_limit
 from pyreactant.process.events import (
-    FROM_HEAD,
     Admitted,
     Alive,
     End,
@@ -33,6 +32,7 @@ from pyreactant.process.events import (
     Event,
     Exited,
     Go,
+    HeadMessage,
     Phase,
     Report,
     Spawned,
@@ -105,7 +105,7 @@ class _Member:
             first = hello(self.process, self._all.count, self._all.facts, mtls=self._asks)
             self._socket.send(self._codec.pack(write(first)))
             return
-        match read(FROM_HEAD, self._codec.unpack(line + b"\n")):
+        match read(HeadMessage, self._codec.unpack(line + b"\n")):
             case Admitted(mtls):
                 self.certified = "certificate" in mtls
             case Go():

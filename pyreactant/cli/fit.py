@@ -16,7 +16,16 @@ from ..base.document.page import check_page
 from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
-from .command import DType, Html, MeshText, Overwrite, examples, interruptible, tell_interrupted
+from .command import (
+    Beside,
+    DType,
+    Html,
+    MeshText,
+    Overwrite,
+    examples,
+    interruptible,
+    tell_interrupted,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +69,9 @@ def topology(
     ] = None,
     slices: Slices = 1,
     every: Annotated[
-        bool, typer.Option("--all", help="Print a table of all slices up to 256 chips.")
+        bool,
+        typer.Option("--all", help="Print a table of all slices up to 256 chips."),
+        Beside(excludes="--slices"),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
@@ -239,6 +250,7 @@ def preflight(
     stablehlo: Annotated[
         Path | None,
         typer.Option(help="StableHLO module to compile, for instance from Reactant's @code_hlo."),
+        Beside(enables="--column-major --row-major"),
     ] = None,
     column_major: Annotated[
         bool | None,
@@ -255,7 +267,11 @@ def preflight(
             help="Compare PROGRAM as JAX and Reactant lower it, or PROGRAM and --stablehlo.",
         ),
     ] = False,
-    hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
+    hlo: Annotated[
+        Path | None,
+        typer.Option(help="Write the optimised HLO to this file."),
+        Beside(enables="--overwrite"),
+    ] = None,
     html: Html = None,
     overwrite: Overwrite = False,
     as_json: ReportAsJson = False,
@@ -456,7 +472,9 @@ def plan(
     ] = None,
     slices: Slices = 1,
     platform: Annotated[
-        str | None, typer.Option(help="Measure on devices of this machine, cpu or gpu, instead.")
+        str | None,
+        typer.Option(help="Measure on devices of this machine, cpu or gpu, instead."),
+        Beside(excludes="--slices --workers --no-cache"),
     ] = None,
     devices: Annotated[int | None, typer.Option(help="Number of devices of --platform.")] = None,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,

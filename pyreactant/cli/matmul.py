@@ -11,7 +11,7 @@ import typer
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs
-from .command import DType, MeshText, Overwrite, ReportFile, examples
+from .command import Beside, DType, MeshText, Overwrite, ReportFile, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,9 +71,17 @@ def matmul(
         int | None, typer.Option(help="Seed of the random operands.", show_default="0")
     ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
-    x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
+    x: Annotated[
+        Path | None,
+        typer.Option("--x", help="Left operand, a .npy file."),
+        Beside(excludes="--seed"),
+    ] = None,
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the product to this .npy file."),
+        Beside(enables="--overwrite"),
+    ] = None,
     report_file: ReportFile = None,
     overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays.array import Aval
 from ..arrays.backend import PRECISIONS
 from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import Spec, default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program, function_name, with_names
-from ..arrays.sharding import NamedSharding
+from ..arrays.sharding import Aval, NamedSharding
 from ..base.errors import InvalidArgumentError, ShardingError, argument
 from ..base.slices.topology import Topology
 from ..base.slices.topology import topology as find_topology

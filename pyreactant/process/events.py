@@ -1,14 +1,14 @@
 """What programs, their supervisors and the head of a run tell each other.
 
-Each message is a frozen dataclass. On the line it is a JSON object with its "type" and its fields;
-`write` and `read` are the only code that knows that. Who gets a message matches its class.
+Each message is an immutable dataclass. On the line it is a JSON object with its "type" and its
+fields; `write` and `read` are the only code that knows that. Who gets a message matches its class.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from ..base.errors import (
     DeadlineError,
@@ -20,24 +20,50 @@ from ..base.errors import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened to one process of the run.
+class Message:
+    """Any message; its subclasses say who may send it."""
+
+    __slots__ = ()
+
+
+C = TypeVar("C", bound=type[Message])
+M = TypeVar("M", bound=Message)
+
+_KINDS: dict[str, type[Message]] = {}
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def message(kind: C) -> C:
+    """Make a class a message with slots. Type checkers see that it is frozen.
+
+    At run time it is not, because a frozen class takes twice as long to make, and every program of
+    a run makes all of them.
+    """
+    kind = dataclass(slots=True)(kind)  # type: ignore[assignment]
+    _KINDS[kind.__name__] = kind
+    return kind
+
+
+@message
+class Event(Message):
+    """Something that happened to one process of the run, as its supervisor tells the head.
 
     Attributes:
         process: Index of the process; None if only this machine's supervisor is meant.
         age: Seconds since it happened.
     """
 
-    process: int | None = None
-    age: float = 0.0
+    process: int | None = field(default=None, kw_only=True)
+    age: float = field(default=0.0, kw_only=True)
 
 
-# What a program tells its supervisor, which passes it on to the head.
+@message
+class ProgramEvent(Event):
+    """What a program may say of itself; its supervisor passes it on to the head."""
 
 
-@dataclass(frozen=True, slots=True)
-class Phase(Event):
+@message
+class Phase(ProgramEvent):
     """The program has reached a phase; "ending" has its exit code."""
 
     phase: str
@@ -45,8 +71,8 @@ class Phase(Event):
     code: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse(Event):
+@message
+class Pulse(ProgramEvent):
     """The number of collective operations begun, and whether the process waits in one."""
 
     collectives: int
@@ -64,31 +90,28 @@ class Kind(StrEnum):
     REQUIREMENT = "requirement"
     INTERRUPT = "interrupt"
 
-    @classmethod
-    def of(cls, error: BaseException) -> "Kind":
+    @staticmethod
+    def of(error: BaseException) -> "Kind":
         """The kind of an exception."""
-        match error:
-            case PortTakenError():
-                return cls.PORT_TAKEN
-            case RendezvousError():
-                return cls.RENDEZVOUS
-            case PeerLostError():
-                return cls.PEER_LOST
-            case DeadlineError():
-                return cls.DEADLINE
-            case RequirementError():
-                return cls.REQUIREMENT
-            case KeyboardInterrupt():
-                return cls.INTERRUPT
-        return cls.OTHER
+        return next((kind for cls, kind in _CLASSES if isinstance(error, cls)), Kind.OTHER)
 
     @classmethod
     def _missing_(cls, value: object) -> "Kind":
         return cls.OTHER
 
 
-@dataclass(frozen=True, slots=True)
-class Raised(Event):
+_CLASSES: Sequence[tuple[type[BaseException], Kind]] = (
+    (PortTakenError, Kind.PORT_TAKEN),  # a RendezvousError, too
+    (RendezvousError, Kind.RENDEZVOUS),
+    (PeerLostError, Kind.PEER_LOST),
+    (DeadlineError, Kind.DEADLINE),
+    (RequirementError, Kind.REQUIREMENT),
+    (KeyboardInterrupt, Kind.INTERRUPT),
+)
+
+
+@message
+class Raised(ProgramEvent):
     """The exception that ends the program.
 
     Attributes:
@@ -141,27 +164,27 @@ def text_of(error: BaseException) -> str:
         return "<the exception has no text: its __str__ raises>"
 
 
-@dataclass(frozen=True, slots=True)
-class GotSignal(Event):
+@message
+class GotSignal(ProgramEvent):
     """A signal asks the run to stop, or warns of that."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cooperates(Event):
+@message
+class Cooperates(ProgramEvent):
     """The program calls `reached_preemption`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step(Event):
+@message
+class Step(ProgramEvent):
     """The step that the program has begun, in answer to a preemption; None if none."""
 
     step: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped(Event):
+@message
+class Stopped(ProgramEvent):
     """`reached_preemption` is true in the program."""
 
 
@@ -169,15 +192,15 @@ Record = tuple[int, float, str, float | int | str, str]
 """Step, Unix time, name, value (a text if JSON has no number for it), and reduction or ""."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics(Event):
+@message
+class Metrics(ProgramEvent):
     """Numbers that the program has logged."""
 
     records: tuple[Record, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Idle(Event):
+@message
+class Idle(ProgramEvent):
     """The program has made no progress for so many seconds; 0 if it goes on."""
 
     seconds: float
@@ -186,35 +209,35 @@ class Idle(Event):
 # What a supervisor notices of its programs.
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Spawned(Event):
     """The program was started."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Stalled(Event):
     """The program's pulse has stopped; its state in the kernel, in words."""
 
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Stacks(Event):
     """The Python stacks of the program's threads."""
 
     stacks: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Killed(Event):
     """Command lines of what the program left behind, which was killed."""
 
     killed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class LogFailed(Event):
     """The program's log is not complete."""
 
@@ -222,7 +245,7 @@ class LogFailed(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Exited(Event):
     """The program has ended.
 
@@ -239,19 +262,19 @@ class Exited(Event):
     out_of_memory: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class GaveUp(Event):
     """The supervisor ended its program without an order."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Ended(Event):
     """The supervisor has ended the program, as ordered."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Lost(Event):
     """The head has lost the supervisor of the process."""
 
@@ -261,12 +284,17 @@ class Lost(Event):
 # What the head orders its agents, and they their programs.
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+@message
+class HeadMessage(Message):
+    """What the head tells a supervisor."""
+
+
+@message
+class Order(HeadMessage):
     """Something that the head wants done on every machine."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Go(Order):
     """Start the programs.
 
@@ -287,31 +315,31 @@ class Go(Order):
     mtls: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SendSignal(Order):
     """Pass a signal on to the programs."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Preempt(Order):
     """Ask the programs for their steps."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StopAt(Order):
     """Tell the programs at which step they stop."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SendStacks(Order):
     """Emit the stacks of the programs, which go on."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class End(Order):
     """End the programs, after their stacks if these are wanted."""
 
@@ -321,8 +349,8 @@ class End(Order):
 # What supervisors tell each other besides.
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+@message
+class Join(Message):
     """The first message of a supervisor to the head.
 
     Attributes:
@@ -346,115 +374,59 @@ class Join:
     exit_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+@message
+class Admitted(HeadMessage):
     """The head's answer to a process of its run, with its certificate, if it gets one."""
 
     mtls: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+@message
+class Refused(HeadMessage):
     """The head's answer to another, with the exit code to take; None for its own."""
 
     why: str
     exit_code: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+@message
+class Alive(HeadMessage):
     """A heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@message
+class Report(HeadMessage):
     """The run is over."""
 
     exit_code: int
     summary: str
 
 
-Message = Event | Order | Join | Admitted | Refused | Alive | Report
-
-FROM_PROGRAM: Mapping[str, type[Event]] = {
-    "phase": Phase,
-    "pulse": Pulse,
-    "error": Raised,
-    "signal": GotSignal,
-    "cooperates": Cooperates,
-    "step": Step,
-    "stopped": Stopped,
-    "metrics": Metrics,
-    "idle": Idle,
-}
-"""What a program may say of itself."""
-
-EVENTS: Mapping[str, type[Event]] = {
-    **FROM_PROGRAM,
-    "spawned": Spawned,
-    "stalled": Stalled,
-    "stacks": Stacks,
-    "killed": Killed,
-    "log_failed": LogFailed,
-    "exited": Exited,
-    "gave_up": GaveUp,
-    "ended": Ended,
-    "lost": Lost,
-}
-"""What a supervisor tells the head of its processes."""
-
-ORDERS: Mapping[str, type[Order]] = {
-    "go": Go,
-    "signal": SendSignal,
-    "preempt": Preempt,
-    "stop_at": StopAt,
-    "stacks": SendStacks,
-    "end": End,
-}
-"""What the head orders."""
-
-FROM_HEAD: Mapping[str, type[Order | Admitted | Refused | Alive | Report]] = {
-    **ORDERS,
-    "admitted": Admitted,
-    "refused": Refused,
-    "alive": Alive,
-    "report": Report,
-}
-"""What the head tells a supervisor."""
-
-FIRST: Mapping[str, type[Join]] = {"join": Join}
-"""What a supervisor may say first."""
-
-_TYPES = {kind: name for table in (EVENTS, FROM_HEAD, FIRST) for name, kind in table.items()} | {
-    Alive: "alive"
-}
-
-M = TypeVar("M")
-
-
 def write(message: Message) -> dict[str, Any]:
     """The JSON object of a message."""
     kind = type(message)
-    return {"type": _TYPES[kind], **{f: getattr(message, f) for f, _, _ in _fields(kind)}}
+    return {"type": kind.__name__, **{f: getattr(message, f) for f, _, _ in _fields(kind)}}
 
 
-def read(table: Mapping[str, type[M]], message: Any) -> M | None:
+def read(expected: type[M], data: Any) -> M | None:
     """The message that a JSON object is.
 
     Args:
-        table: The messages that may come.
-        message: The object. Fields that its message does not have are ignored.
+        expected: Its class, or a base of those that may come.
+        data: The object. Fields that its message does not have are ignored.
 
     Returns:
         The message; None if the object is none of these: another type, or a field that is absent
         or of another type.
     """
     try:
-        kind = table[message["type"]]
+        kind = _KINDS[data["type"]]
+        if not issubclass(kind, expected):
+            return None
         given = {}
         for name, convert, required in _fields(kind):
-            if required or name in message:
-                given[name] = convert(message[name])
+            if required or name in data:
+                given[name] = convert(data[name])
         return kind(**given)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return None  # another version's message, or a program that wrote to its supervisor's line
@@ -495,6 +467,7 @@ _CONVERT: Mapping[Any, Callable[[Any], Any]] = {
     Kind: Kind,
     tuple[Record, ...]: lambda value: tuple(_record(*each) for each in value),
 }
+
 
 _known: dict[type, list[tuple[str, Callable[[Any], Any], bool]]] = {}
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.process.events import EVENTS, Metrics, read
+from pyreactant.process.events import Event, Metrics, read
 from pyreactant.runs.supervisor import RunOptions
 from pyreactant.runs.supervisor import metrics as metrics
 from tests.harness import require
@@ -147,7 +147,7 @@ def test_without_tensorboard_the_run_does_not_start(monkeypatch: pytest.MonkeyPa
 
 
 def collected(folder: Path, processes: int, *records: tuple[int, Any]) -> list[metrics.Metric]:
-    collection = metrics.Metrics(folder, processes)
+    collection = metrics.MetricsFile(folder, processes)
     for process, record in records:
         collection.take(process, [record])
     assert collection.close() is None
@@ -196,8 +196,8 @@ def test_reading_skips_what_is_damaged_or_not_complete(tmp_path: Path) -> None:
 def test_malformed_records_are_ignored() -> None:
     wrong: list[Any] = [None, 3, [1], [(1, 2)], [(1, 0.0, "x", None, "")], [(1, 0, "x", "y", "")]]
     for records in [*wrong, [(1, 0, "x", True, "")], [("1", 0, "x", 1, "")]]:
-        assert read(EVENTS, {"type": "metrics", "records": records}) is None
-    good = read(EVENTS, {"type": "metrics", "records": [[1, 0, "x", "nan", ""]]})
+        assert read(Event, {"type": "Metrics", "records": records}) is None
+    good = read(Event, {"type": "Metrics", "records": [[1, 0, "x", "nan", ""]]})
     assert good == Metrics(((1, 0.0, "x", "nan", ""),))
 
 

@@ -67,11 +67,11 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
         key = Key()
         other = Authority(prefix.split("/")[2]).certify(key.public(), 1)
         key.store(folder / "other", other)
-        files = variables(folder / "other", other.prefix)
+        files = variables(folder / "other", other["prefix"])
         paths = [files[f"JAX_MTLS_{name}_FILE"] for name in ("CERT", "KEY", "CA")]
         (folder / "outsider.py").write_text(OUTSIDER)
         argv = [sys.executable, str(folder / "outsider.py"), address]
-        ended = spawn([argv, [*argv, *paths, other.prefix]], [environment()] * 2, folder, 120)
+        ended = spawn([argv, [*argv, *paths, other["prefix"]]], [environment()] * 2, folder, 120)
         outsiders = dict(zip(("no certificate", "another authority"), ended, strict=True))
         (folder / "go on").touch()
         said, _ = supervisor.communicate(timeout=120)

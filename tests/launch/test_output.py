@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.harness import environment, require
-from tests.launch.runs import RUN, popen, run_script, script
+from tests.launch.runs import RUN, popen, run_script, script, until
 
 LINES = """
 import os
@@ -103,25 +103,47 @@ def test_a_reader_that_goes(tmp_path: Path) -> None:
     assert log == [f"line {i}" for i in range(100_000)]
 
 
+PRINTED = (
+    "import pathlib, sys\nfor i in range(100): sys.stdout.write('x' * (1 << 20) + '\\n')\n"
+    "pathlib.Path('printed').touch()\n"
+)
+
+
 def test_a_reader_that_never_reads(tmp_path: Path) -> None:
-    """It blocks only the program that prints, as a pipe would."""
+    """The program goes on, and the run ends as it would; a signal ends the wait for the reader."""
     ours, theirs = os.pipe()
     try:
-        ran = subprocess.run(
-            [*RUN, "--out", "run", "--timeout", "1", "--", script(tmp_path, "import os" + MUCH)],
+        run = subprocess.Popen(
+            [*RUN, "--out", "run", "--", script(tmp_path, PRINTED + "sys.exit(9)")],
             cwd=tmp_path,
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
-            timeout=60,
-            check=False,
         )
+        until(lambda: (tmp_path / "run" / "report.json").exists())
+        assert (tmp_path / "printed").exists()
+        until(lambda: not (tmp_path / "run" / ".running").exists())
+        while run.poll() is None:  # before it waits for the reader, signals are ignored
+            run.terminate()
+            time.sleep(0.2)
+        assert run.returncode == 1
     finally:
         os.close(ours)
         os.close(theirs)
-    assert ran.returncode == 7
-    assert '"cause": "timeout"' in (tmp_path / "run" / "report.json").read_text()
+    assert "exit code 9" in (tmp_path / "run" / "report.txt").read_text()
+    assert (tmp_path / "run" / "process-0.log").stat().st_size == 100 * ((1 << 20) + 1)
+
+
+def test_a_reader_that_reads_at_the_end_gets_the_report(tmp_path: Path) -> None:
+    with popen(tmp_path, script(tmp_path, PRINTED + "sys.exit(9)")) as run:
+        assert run.stdout is not None
+        until(lambda: (tmp_path / "run" / "report.json").exists())
+        text = run.stdout.read()
+        assert run.wait(60) == 1
+    assert "lines of the programs are left out here" in text
+    assert "\npyreactant: user: process 0 on " in text
+    assert text.rstrip().endswith(f"logs and report: {tmp_path / 'run'}")
 
 
 @pytest.mark.parametrize("closed", ["1", "2"])

@@ -83,7 +83,7 @@ def test_a_real_run_writes_it(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert not run().write(tmp_path, page=tmp_path / "none" / "page.html")
     assert (tmp_path / "report.json").exists()
-    close_terminals(60)
+    close_terminals()
     assert "page.html: its folder does not exist; create it first" in capfd.readouterr().err
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
 from pyreactant.arrays.matmul import MATMUL, default_out_spec
+from pyreactant.arrays.sharding import Aval
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.preflight import alternatives
 from pyreactant.fit.preflight.alternatives import matmul_bytes

@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant.base.errors import PortTakenError
+from pyreactant.process import events
 from pyreactant.process.events import (
-    EVENTS,
     End,
     Ended,
     Exited,
@@ -52,7 +52,7 @@ def error(
 ) -> Event:
     return {
         "at": at,
-        "type": "error",
+        "type": "Raised",
         "exception": exception,
         "message": message,
         "traceback": "",
@@ -66,7 +66,7 @@ def error(
 def exited(at: float, code: int, out_of_memory: bool = False) -> Event:
     return {
         "at": at,
-        "type": "exited",
+        "type": "Exited",
         "code": code,
         "out_of_memory": out_of_memory,
         "log_tail": "",
@@ -74,19 +74,19 @@ def exited(at: float, code: int, out_of_memory: bool = False) -> Event:
 
 
 def phase(at: float, name: str, collectives: int = 0, code: int | None = None) -> Event:
-    return {"at": at, "type": "phase", "phase": name, "collectives": collectives, "code": code}
+    return {"at": at, "type": "Phase", "phase": name, "collectives": collectives, "code": code}
 
 
 def pulse(at: float, collectives: int, waiting: bool) -> Event:
-    return {"at": at, "type": "pulse", "collectives": collectives, "waiting": waiting}
+    return {"at": at, "type": "Pulse", "collectives": collectives, "waiting": waiting}
 
 
 def lost(at: float) -> Event:
-    return {"at": at, "type": "lost", "why": "its connection closed"}
+    return {"at": at, "type": "Lost", "why": "its connection closed"}
 
 
 def stalled(at: float) -> Event:
-    return {"at": at, "type": "stalled", "state": "stopped by a signal"}
+    return {"at": at, "type": "Stalled", "state": "stopped by a signal"}
 
 
 def process(index: int, *events: Event, arrival: float = 1000.0) -> ProcessState:
@@ -100,7 +100,7 @@ def process(index: int, *events: Event, arrival: float = 1000.0) -> ProcessState
 
 def apply(state: ProcessState, event: Event, age: float, now: float) -> None:
     """Apply an event that came over the line."""
-    told = read(EVENTS, json.loads(json.dumps({**event, "process": state.index, "age": age})))
+    told = read(events.Event, json.loads(json.dumps({**event, "process": state.index, "age": age})))
     assert told is not None, event
     state.apply(told, now)
 
@@ -292,7 +292,7 @@ def test_lost_connections_in_the_words_of_julia(words: str) -> None:
 def test_a_follower_that_gave_up_says_why() -> None:
     """What its supervisor then does to its program is no failure of its own."""
     why = "no heartbeat from process 0 for 2 s"
-    gave_up = {"at": 10.0, "type": "gave_up", "why": why}
+    gave_up = {"at": 10.0, "type": "GaveUp", "why": why}
     states = [process(i, phase(1, "initialized"), gave_up, exited(9.9, 1)) for i in (1, 2)]
     broken = process(0, error(9.8, "XlaRuntimeError", GLOO))
     found = verdict(broken, *states)
@@ -526,24 +526,24 @@ FIELDS = (
     "records",
 )
 KINDS = (
-    "spawned",
-    "phase",
-    "pulse",
-    "error",
-    "stalled",
-    "exited",
-    "lost",
-    "step",
-    "cooperates",
-    "stopped",
-    "stacks",
-    "log_failed",
-    "gave_up",
-    "killed",
-    "signal",
-    "idle",
-    "metrics",
-    "ended",
+    "Spawned",
+    "Phase",
+    "Pulse",
+    "Raised",
+    "Stalled",
+    "Exited",
+    "Lost",
+    "Step",
+    "Cooperates",
+    "Stopped",
+    "Stacks",
+    "LogFailed",
+    "GaveUp",
+    "Killed",
+    "GotSignal",
+    "Idle",
+    "Metrics",
+    "Ended",
     "nonsense",
 )
 STRANGE = st.fixed_dictionaries(
@@ -554,8 +554,8 @@ STRANGE = st.fixed_dictionaries(
 
 @hypothesis.settings(max_examples=50)
 @hypothesis.given(st.lists(STRANGE, max_size=5))
-@hypothesis.example([{"type": "exited", "process": 0, "code": 1}])  # its other fields are absent
-def test_malformed_events_break_nothing(events: list[Event]) -> None:
+@hypothesis.example([{"type": "Exited", "process": 0, "code": 1}])  # its other fields are absent
+def test_malformed_events_break_nothing(messages: list[Event]) -> None:
     orders: list[Any] = []
     head = Head(
         RunOptions(["-m", "this"]),
@@ -566,8 +566,8 @@ def test_malformed_events_break_nothing(events: list[Event]) -> None:
         folder=Path("/"),
         restart=0,
     )
-    for event in events:
-        if (told := read(EVENTS, event)) is not None:
+    for each in messages:
+        if (told := read(events.Event, each)) is not None:
             head.apply(told)
         report = head._report(find_failure(head.states, 1000.0))
         json.loads(json.dumps(report.to_dict()))
@@ -575,7 +575,7 @@ def test_malformed_events_break_nothing(events: list[Event]) -> None:
         for order in head._stop.orders(head.states):
             json.dumps(write(order))
         assert head._stop.requested_at is None or head._stop.summary
-    if events:
+    if messages:
         assert "</html>" in report.to_html()
 
 

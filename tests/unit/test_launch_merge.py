@@ -15,7 +15,7 @@ class Screen(Terminal):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self.close(60)
+        self.finish()
         self.got = ""
         self.due: list[Callable[[], None]] = []
 

@@ -1,9 +1,9 @@
 """Logs and the terminal: no failure of a disk or a reader stops the run."""
 
+import contextlib
 import itertools
 import os
-import threading
-import time
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from pyreactant.runs.supervisor import output
 from pyreactant.runs.supervisor.output import TAIL, Log, Prefixed, Terminal
 
 
@@ -69,7 +70,7 @@ class Screen(Terminal):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self.close(60)
+        self.finish()
         self.got = b""
 
     def _send(self, data: bytes) -> None:
@@ -125,7 +126,7 @@ def test_an_unfinished_line_is_ended_before_another_writer() -> None:
     out, err = Prefixed(screen, "[0] "), Prefixed(screen, "[0] ")
     out.write(b"pro")
     out.write(b"cess")
-    screen.put(b"pyreactant: hello\n")
+    screen.say(b"pyreactant: hello\n")
     out.write(b" 0\n")
     err.write(b"10%\r")
     out.write(b"more")
@@ -165,47 +166,62 @@ def read(descriptor: int, count: int) -> bytes:
     return data
 
 
-def test_a_slow_reader_gets_all_and_holds_up_who_asks(pipe: tuple[int, Terminal]) -> None:
+def end(terminal: Terminal) -> None:
+    terminal.finish()
+    assert terminal.join(60)
+
+
+CHUNK = b"x" * (1 << 16)
+
+
+def test_a_slow_reader_gets_all(pipe: tuple[int, Terminal]) -> None:
     reader, terminal = pipe
-    chunk = b"x" * (1 << 16)
     sent = 0
-    while not terminal.full:  # returns, although nobody reads
-        terminal.put(chunk)
+    while not terminal.full:
+        terminal.show(CHUNK)
         sent += 1
-    ready = threading.Event()
-    terminal.when_ready(ready.set)
-    assert not ready.is_set()
-    assert read(reader, sent * len(chunk)) == chunk * sent
-    assert ready.wait(60)
+    assert read(reader, sent * len(CHUNK)) == CHUNK * sent
+    terminal.drain(60)
     assert not terminal.full
-    terminal.close(60)
+    end(terminal)
     os.close(reader)
 
 
-def test_asking_when_the_reader_has_caught_up_already(pipe: tuple[int, Terminal]) -> None:
-    """Nothing more is written, but the waiting caller is notified."""
+def test_who_does_not_read_holds_up_nobody_and_is_told_what_is_left_out(
+    pipe: tuple[int, Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor's own lines are never left out."""
     reader, terminal = pipe
-    terminal.put(b"x")
-    assert read(reader, 1) == b"x"
-    time.sleep(0.1)
-    ready = threading.Event()
-    terminal.when_ready(ready.set)
-    assert ready.wait(60)
-    terminal.close(60)
+    monkeypatch.setattr(output, "_READS", 0.0)  # it counts at once as one who does not read
+    lines = [f"line {i}\n".encode() for i in range(200)]
+    for line in lines:
+        terminal.show(line + CHUNK + b"\n")
+        assert not terminal.full
+    terminal.say(b"the report\n")
+    terminal.finish()
+    data = b""
+    while not terminal.join(0):
+        data += os.read(reader, 1 << 16)
+    os.set_blocking(reader, False)
+    with contextlib.suppress(BlockingIOError):
+        while more := os.read(reader, 1 << 16):
+            data += more
     os.close(reader)
+    shown = sum(line in data for line in lines)
+    assert 60 < shown < 200
+    notes = re.findall(rb"^pyreactant: (\d+) lines of the programs are left out", data, re.M)
+    assert sum(map(int, notes)) == 2 * (len(lines) - shown)
+    assert data.endswith(b"\nthe report\n")
 
 
 def test_a_reader_that_has_gone(pipe: tuple[int, Terminal]) -> None:
     reader, terminal = pipe
     os.close(reader)
-    ready = threading.Event()
-    terminal.put(b"x")
-    terminal.when_ready(ready.set)
-    assert ready.wait(60)
     for _ in range(1000):
-        terminal.put(b"x")
+        terminal.show(b"x")
+    terminal.drain(60)
     assert not terminal.full
-    terminal.close(60)
+    end(terminal)
 
 
 def test_a_pipe_that_does_not_block(pipe: tuple[int, Terminal]) -> None:
@@ -214,15 +230,15 @@ def test_a_pipe_that_does_not_block(pipe: tuple[int, Terminal]) -> None:
     assert terminal._descriptor is not None
     os.set_blocking(terminal._descriptor, False)
     data = bytes(range(256)) * 4096
-    terminal.put(data)
+    terminal.show(data)
     assert read(reader, len(data)) == data
-    terminal.close(60)
+    end(terminal)
     os.close(reader)
 
 
 def test_no_terminal_at_all() -> None:
     terminal = Terminal(None)
     for _ in range(1000):
-        terminal.put(b"x")
+        terminal.show(b"x")
     assert not terminal.full
-    terminal.close(60)
+    end(terminal)

@@ -17,8 +17,8 @@ from pyreactant.runs.supervisor import RunReport
 from pyreactant.runs.supervisor.cause import find_failure
 from pyreactant.runs.supervisor.mtls import off_note
 from pyreactant.runs.supervisor.output import close_terminals, own_lines
-from pyreactant.runs.supervisor.report import first_error, process_row, utc
-from pyreactant.runs.supervisor.state import ProcessState
+from pyreactant.runs.supervisor.report import first_error, process_row
+from pyreactant.runs.supervisor.state import ProcessState, utc
 
 
 def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
@@ -201,7 +201,7 @@ def test_a_report_that_cannot_be_written(
     assert not broken(5).write(tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "report.json", "report.txt"]
-    close_terminals(60)
+    close_terminals()
     assert capfd.readouterr().err.splitlines() == [
         f"pyreactant: the report cannot be written to {tmp_path}/file (File exists)",
         f"pyreactant: {tmp_path}/report.txt: cannot be written (No space left on device)",

@@ -19,7 +19,7 @@ from pyreactant.process.events import Join
 from pyreactant.process.group import ProcessGroup, resolve
 from pyreactant.process.group import coordinator as who
 from pyreactant.process.group.coordinator import bind_host, coordinator_note, why_not
-from pyreactant.runs.supervisor.mtls import Authority, Certified, Certifier, Key, Keys, off_reason
+from pyreactant.runs.supervisor.mtls import Authority, Certifier, Key, Keys, off_reason
 from pyreactant.runs.supervisor.mtls import variables as named
 from tests.harness import environment
 
@@ -35,18 +35,18 @@ def public_bytes(key: object) -> bytes:
 def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
     authority, key = Authority(RUN), Key()
     certified = authority.certify(key.public(), 7)
-    certificate = x509.load_pem_x509_certificate(certified.certificate.encode())
-    issuer = x509.load_pem_x509_certificate(certified.authority.encode())
+    certificate = x509.load_pem_x509_certificate(certified["certificate"].encode())
+    issuer = x509.load_pem_x509_certificate(certified["authority"].encode())
     certificate.verify_directly_issued_by(issuer)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert list(names) == [x509.UniformResourceIdentifier(f"pyreactant://{RUN}/process/7")]
-    assert certified.prefix == f"pyreactant://{RUN}/"
+    assert certified["prefix"] == f"pyreactant://{RUN}/"
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     for one in (certificate, issuer):  # the clock of a machine may be wrong by years
         assert one.not_valid_before_utc.year == 1970
         assert one.not_valid_after_utc.year == 9999
     key.store(tmp_path / "keys", certified)
-    variables = named(tmp_path / "keys", certified.prefix)
+    variables = named(tmp_path / "keys", certified["prefix"])
     assert set(variables) == {
         "JAX_MTLS_CERT_FILE",
         "JAX_MTLS_KEY_FILE",
@@ -61,12 +61,12 @@ def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
     other = Authority(RUN).certify(key.public(), 7)
     with pytest.raises(InvalidSignature):
         certificate.verify_directly_issued_by(
-            x509.load_pem_x509_certificate(other.authority.encode())
+            x509.load_pem_x509_certificate(other["authority"].encode())
         )
 
 
 def test_a_long_name_of_a_run() -> None:
-    assert Authority("r" * 100).certify(Key().public(), 0).prefix == f"pyreactant://{'r' * 100}/"
+    assert Authority("r" * 100).certify(Key().public(), 0)["prefix"] == f"pyreactant://{'r' * 100}/"
 
 
 def pem(key: object) -> str:
@@ -96,7 +96,9 @@ def test_what_is_no_public_key(public: str) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(pr.PyReactantError, match="set TMPDIR to another folder, or run with --no-"):
-        Key().store(tmp_path / "file" / "keys", Certified("", "", ""))
+        Key().store(
+            tmp_path / "file" / "keys", dict.fromkeys(("certificate", "authority", "prefix"), "")
+        )
 
 
 def test_every_process_or_none() -> None:

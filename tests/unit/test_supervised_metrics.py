@@ -10,7 +10,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.process import supervised
-from pyreactant.process.events import EVENTS, Event, Metrics, read, write
+from pyreactant.process.events import Event, Metrics, read, write
 from pyreactant.process.supervised import metrics
 
 
@@ -21,7 +21,7 @@ class Connection:
         self.messages: list[list[Any]] = []
 
     def tell(self, event: Event) -> None:
-        told = read(EVENTS, json.loads(json.dumps(write(event))))
+        told = read(Event, json.loads(json.dumps(write(event))))
         assert isinstance(told, Metrics)
         self.messages.append(list(told.records))
 

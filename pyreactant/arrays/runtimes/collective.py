@@ -3,6 +3,7 @@
 Every function is collective, and free with one process.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -13,10 +14,9 @@ import numpy as np
 
 from ...base import errors
 from ...process.group import ProcessGroup
-from ..array import Aval
 from ..backend import AbstractBackend
 from ..mesh import Mesh
-from ..sharding import Index, NamedSharding
+from ..sharding import Aval, Index, NamedSharding
 from ..text import block_text
 from .guard.operation import values_digest
 
@@ -125,8 +125,6 @@ def equal_everywhere(
     Raises:
         MismatchError: The array of some processes differs from that of process 0.
     """
-    import hashlib  # takes 3 ms, which `import pyreactant` does not need
-
     digest = hashlib.blake2b(digest_size=32)
     digest.update(f"{array.dtype.name}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

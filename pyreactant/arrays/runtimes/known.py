@@ -6,6 +6,7 @@ process.
 
 import importlib.util
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, PyReactantError, StateError
@@ -26,23 +27,18 @@ MOST_CPU_DEVICES = 4096
 
 
 def check_platform(name: str) -> None:
-    """Check the name of a platform.
-
-    Raises:
-        InvalidArgumentError: It is unknown; the message has the known ones.
-    """
-    if name not in PLATFORMS:
-        raise InvalidArgumentError(f"unknown platform {name!r}; known are: {', '.join(PLATFORMS)}")
+    """Check the name of a platform; InvalidArgumentError has the known ones."""
+    _check_known("platform", name, PLATFORMS)
 
 
 def check_backend(name: str) -> None:
-    """Check the name of a runtime.
+    """Check the name of a runtime; InvalidArgumentError has the known ones."""
+    _check_known("backend", name, BACKENDS)
 
-    Raises:
-        InvalidArgumentError: It is unknown; the message has the known ones.
-    """
-    if name not in BACKENDS:
-        raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
+
+def _check_known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InvalidArgumentError(f"unknown {what} {name!r}; known are: {', '.join(known)}")
 
 
 def usable_backends() -> tuple[str, ...]:
@@ -113,9 +109,3 @@ def check_workers(backend: str, group: "ProcessGroup | None") -> "ProcessGroup |
     return ProcessGroup(
         group.num_processes, group.process_index, group.coordinator_address, source=SOURCE
     )
-
-
-def reached_preemption() -> bool | None:
-    """Whether a node of the train loop is about to be preempted; None outside. Collective."""
-    train = train_module()
-    return None if train is None else train.get_preemption_info() is not None

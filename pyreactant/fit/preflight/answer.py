@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.array import Aval
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding, as_axes, as_spec
+from ...arrays.sharding import Aval, NamedSharding, as_axes, as_spec
 from ...arrays.text import spec_text
 from ...base.slices.topology import Topology
 from ..hlo.collective import Collective, name_axes, sent_bytes

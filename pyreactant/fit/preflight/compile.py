@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.array import Aval
 from ...arrays.lowering.reactant import check_julia, lower
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...arrays.text import format_mesh, spec_text
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
 from ...base.slices.topology import Topology

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ...arrays.array import Aval
 from ...arrays.dtypes import as_dtype
 from ...arrays.matmul import MATMUL, Spec, check_operands, default_mesh, default_out_spec
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.topology import Topology
 from ..compiler.ask import TIMEOUT

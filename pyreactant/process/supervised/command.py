@@ -21,12 +21,7 @@ def main() -> None:
 
 
 def become(argv: list[str], executable: str | None = None) -> NoReturn:
-    """Replace this process by a command.
-
-    Args:
-        argv: Its name and arguments.
-        executable: The file to execute; None for that of the name.
-    """
+    """Replace this process by a command."""
     # By default a warning ends a program, but a shell cannot trap what it ignored at its start.
     warned = warned_by_slurm(os.environ, _control_groups())
     for number in (signal.SIGUSR1, signal.SIGUSR2):

@@ -20,7 +20,6 @@ from ...base.errors import ExitCode
 from ...base.settings import STALL_TIMEOUT
 from .. import progress
 from ..events import (
-    ORDERS,
     Cooperates,
     Event,
     GotSignal,
@@ -56,11 +55,7 @@ class Progress:
         self._reported = False
 
     def look(self, now: float) -> float | None:
-        """Seconds without progress, if they just exceeded the limit; 0 if it continues; or None.
-
-        Args:
-            now: Seconds of the monotonic clock.
-        """
+        """Seconds without progress, if they just exceeded the limit; 0 if it continues; or None."""
         if now < self._due:
             return None
         self._due = now + self._period
@@ -77,11 +72,11 @@ class Progress:
     def _stack_now(self) -> int:
         """A number that differs between two stacks of the main thread."""
         frame: FrameType | None = sys._current_frames().get(self._main or 0)
-        found = []
+        calls = []
         while frame is not None:
-            found.append((id(frame), frame.f_lasti))
+            calls.append((id(frame), frame.f_lasti))
             frame = frame.f_back
-        return hash(tuple(found))
+        return hash(tuple(calls))
 
 
 PULSE = 0.25
@@ -164,7 +159,7 @@ class Link:
                 os._exit(ExitCode.LOST)
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                self._obey(read(ORDERS, json.loads(line)))
+                self._obey(read(Order, json.loads(line)))
 
     def _obey(self, order: Order | None) -> None:
         match order:

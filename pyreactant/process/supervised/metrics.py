@@ -197,8 +197,8 @@ def _is_real(dtype: Any) -> bool:
 def _from_array(array: Any) -> float | int:
     import numpy as np
 
-    found = np.asarray(array)
-    return int(found) if found.dtype.kind in "biu" else float(found)
+    number = np.asarray(array)
+    return int(number) if number.dtype.kind in "biu" else float(number)
 
 
 def _start() -> None:

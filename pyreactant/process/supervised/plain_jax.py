@@ -17,8 +17,6 @@ from typing import Any
 from ...base.settings import COORDINATOR, COUNT, INDEX, STALL_TIMEOUT
 from .. import supervised
 
-"""Environment variable with the supervisor's ``--stall-timeout``."""
-
 _LATER = 60
 """Seconds after the supervisor's limit at which JAX gives a silent process up.
 
@@ -123,17 +121,17 @@ def _wrap_initialize(module: Any) -> None:
 
 def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that the program left out and no environment variable sets."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     stall = os.environ.get(STALL_TIMEOUT)
     if stall and "heartbeat_timeout_seconds" not in given:
-        found["heartbeat_timeout_seconds"] = int(float(stall)) + _LATER
+        defaults["heartbeat_timeout_seconds"] = int(float(stall)) + _LATER
     address = os.environ.get("JAX_COORDINATOR_ADDRESS") or os.environ.get(COORDINATOR) or ""
     local = address.startswith(("127.", "localhost:", "[::1]:"))
     bound = "coordinator_bind_address" in given or os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
     if local and not bound and all(given.get(name) is None for name in _PROCESSES):
         # By default JAX listens on every network card.
-        found["coordinator_bind_address"] = address
-    return found
+        defaults["coordinator_bind_address"] = address
+    return defaults
 
 
 _CHANGES: dict[str, Callable[[Any], None]] = {

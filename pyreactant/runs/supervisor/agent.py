@@ -23,6 +23,7 @@ from ...process.events import (
     StopAt,
 )
 from .leftovers import Leftovers
+from .options import RunOptions
 from .output import Log, Merged, Part, Prefixed, terminals
 from .process import ChildProcess, Emit
 from .program import find_program, program_environment
@@ -35,43 +36,38 @@ _TICK = 0.1
 class Agent:
     """The programs on this machine: takes orders from the head, and sends it events.
 
+    As a context it watches the programs, and ends them at its exit.
+
     Args:
-        indices: Indices of the processes to start on this machine.
-        program: As in `RunOptions`.
-        settings: Environment variables of each process.
-        emit: Called with every event of these processes.
-        shown: Whether output goes to the terminal.
-        only: The one process whose output is shown; None for all.
-        stall_timeout, start_timeout: As in `RunOptions`.
         certificates: JAX's variables of each process that has a certificate; `Go` says whether the
             run uses them.
     """
 
     def __init__(
         self,
+        options: RunOptions,
         indices: Sequence[int],
-        program: Sequence[str],
         settings: Sequence[Mapping[str, str]],
         emit: Emit,
-        *,
-        shown: bool,
-        only: int | None,
-        stall_timeout: float,
-        start_timeout: float,
         certificates: Mapping[int, Mapping[str, str]],
     ) -> None:
-        self._indices = indices
-        self._certificates = certificates
-        self._program = find_program(program)
-        self._settings = settings
-        self._emit = emit
-        self._shown, self._only = shown, only
-        self._stall_timeout, self._start_timeout = stall_timeout, start_timeout
+        self._options, self._indices, self._settings = options, indices, settings
+        self._emit, self._certificates = emit, certificates
+        self._program = find_program(options.program)
         self._children: list[ChildProcess] = []
         self._memory_kills = MemoryKills()
         self._leftovers = Leftovers()
         self._merged: list[Merged] = []
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> None:
+        self._start_task(self._watch())
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self.end(stacks=False)
+        self._leftovers.close()
 
     def order(self, order: Order) -> None:
         """Carry out an order from the head."""
@@ -99,7 +95,7 @@ class Agent:
         children = list(self._children)
         for child in children:
             child.dump_stacks(resume=False)
-        await _stacks_written(children)
+        await _await_stacks(children)
         for child in children:
             if not child.exited.is_set():
                 child.emit_stacks()
@@ -110,22 +106,24 @@ class Agent:
         if stacks and children:
             for child in children:
                 child.dump_stacks()
-            await _stacks_written(children)
+            await _await_stacks(children)
             for child in children:
                 child.emit_stacks()
         for child in children:
             child.signal(signal.SIGTERM)
-        await _all_exited(children, grace)
+        await _await_exits(children, grace)
         for child in children:
             child.signal(signal.SIGKILL)
-        await _all_exited(children, 5)
+        await _await_exits(children, 5)
         for process, killed in self._leftovers.kill(self._indices[0]).items():
             self._emit(Killed(tuple(killed), process=process))
-        self._close()
+        for child in self._children:
+            child.close()
+        self._children = []
         for index in self._indices:
             self._emit(Ended(process=index))
 
-    async def watch(self) -> None:
+    async def _watch(self) -> None:
         """Check the programs' pulses until cancelled."""
         before = time.monotonic()
         while True:
@@ -154,7 +152,7 @@ class Agent:
                 go,
                 index=index,
                 token=token,
-                stall_timeout=self._stall_timeout,
+                stall_timeout=self._options.stall_timeout,
             )
             if go.mtls:
                 environment |= self._certificates.get(index, {})
@@ -164,41 +162,34 @@ class Agent:
                 self._emit(Raised.of(no_room(error), index))
 
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
-        shown = None
-        if self._shown and self._only in (None, index):
-            shown = self._screens(index)
         return ChildProcess(
             index,
             self._program,
             environment,
             Log(folder / f"process-{index}.log"),
-            terminals=shown,
+            options=self._options,
+            terminals=self._screens(index),
             emit=self._emit,
-            stall_timeout=self._stall_timeout,
-            start_timeout=self._start_timeout,
             memory_kills=self._memory_kills,
             leftovers=self._leftovers,
         )
 
-    def _screens(self, index: int) -> tuple[Prefixed, Prefixed]:
-        """Where the output of one program is shown."""
+    def _screens(self, index: int) -> tuple[Prefixed, Prefixed] | None:
+        """Where the output of one program is shown; None if it is not."""
+        everything = self._options.all_output
+        if index and not everything:
+            return None
         out, err = terminals()
-        if self._only is None and len(self._indices) > 1:
+        if everything and len(self._indices) > 1:
             return Part(out, self._merged[0], index), Part(err, self._merged[1], index)
-        prefix, whole = f"[{index}] ", self._only is None
-        return Prefixed(out, prefix, whole_lines=whole), Prefixed(err, prefix, whole_lines=whole)
-
-    def close(self) -> None:
-        """Call it last, after `end`."""
-        self._leftovers.close()
-
-    def _close(self) -> None:
-        for child in self._children:
-            child.close()
-        self._children = []
+        prefix = f"[{index}] "
+        return (
+            Prefixed(out, prefix, whole_lines=everything),
+            Prefixed(err, prefix, whole_lines=everything),
+        )
 
 
-async def _stacks_written(children: Sequence[ChildProcess]) -> None:
+async def _await_stacks(children: Sequence[ChildProcess]) -> None:
     """Wait until the programs have written all of their stacks, but not for long."""
     deadline = time.monotonic() + _STACKS_LATE
     await asyncio.sleep(_STACKS_WAIT)
@@ -206,7 +197,7 @@ async def _stacks_written(children: Sequence[ChildProcess]) -> None:
         await asyncio.sleep(_STACKS_PAUSE)
 
 
-async def _all_exited(children: Sequence[ChildProcess], timeout: float) -> None:
+async def _await_exits(children: Sequence[ChildProcess], timeout: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             for child in children:

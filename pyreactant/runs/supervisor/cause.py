@@ -59,19 +59,25 @@ class Failure:
         return self.at, -1 if self.process is None else self.process, self.summary
 
 
-def crashed(states: Mapping[int, ProcessState], found: Collection[Failure]) -> Failure | None:
+def crash_behind(
+    states: Mapping[int, ProcessState], failures: Collection[Failure]
+) -> Failure | None:
     """The end by a signal that explains the first broken connection, if there is one.
 
     A process that aborts closes its connections before its supervisor sees its end.
     """
-    found = [f for f in found if f.process is not None]
-    failed = [states[f.process] for f in found if f.process is not None]
-    by_signal = {s.index for s in failed if s.error is None and (s.code or 0) < 0}
-    broken = [f.at for s, f in zip(failed, found, strict=True) if _lost_connection(s)]
+    of_process = {f.process: f for f in failures if f.process is not None}
+    broken = [f.at for index, f in of_process.items() if _lost_connection(states[index])]
     if not broken:
         return None
-    ended = [f for f in found if f.process in by_signal and abs(f.at - min(broken)) <= _CRASH]
-    return min(ended, key=lambda f: f.order, default=None)
+    crashes = [
+        f
+        for index, f in of_process.items()
+        if states[index].error is None
+        and (states[index].code or 0) < 0
+        and abs(f.at - min(broken)) <= _CRASH
+    ]
+    return min(crashes, key=lambda f: f.order, default=None)
 
 
 def _lost_connection(state: ProcessState) -> bool:
@@ -295,18 +301,14 @@ class Judge:
             self._left.pop(index, None)
 
     def find(self, now: float) -> Failure | None:
-        """The failure that broke the run, by what is known now; None if there is none.
-
-        Args:
-            now: Seconds of the head's monotonic clock.
-        """
+        """The failure that broke the run, by what is known now; None if there is none."""
         self._take_changes()
-        found = [*self._failures.values(), *self._ended_early(now)]
-        if not found:
+        failures = [*self._failures.values(), *self._ended_early(now)]
+        if not failures:
             return None
-        earliest = min(found, key=lambda f: (f.consequence, f.order))
+        earliest = min(failures, key=lambda f: (f.consequence, f.order))
         if earliest.consequence:
-            earliest = crashed(self._states, found) or earliest
+            earliest = crash_behind(self._states, failures) or earliest
         if earliest.cause == "rendezvous" and earliest.consequence:
             return absent_from_rendezvous(list(self._states.values()), earliest)
         return earliest
@@ -322,7 +324,7 @@ class Judge:
             early.append(self._before_initialize(self._first(self._outside, now), now))
         if self._left and self._waiting:
             early.append(self._before_collective(now))
-        return [found for found in early if found is not None]
+        return [each for each in early if each is not None]
 
     def _first(self, indices: Collection[int], now: float) -> ProcessState:
         """The process among these that ended first."""

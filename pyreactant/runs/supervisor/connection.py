@@ -16,14 +16,12 @@ from ...base.errors import PyReactantError, RendezvousError
 from ...base.lines import LINE_LIMIT, LineCodec, LineError, RefusedError, encode
 from ...base.lines import Message as JsonMessage
 from ...process.events import (
-    FROM_HEAD,
     Admitted,
     Alive,
     Event,
+    HeadMessage,
     Join,
-    Order,
     Refused,
-    Report,
     read,
     write,
 )
@@ -31,10 +29,6 @@ from ...process.group.coordinator import SAME_SECRET
 from ...process.group.group import split_address
 
 _CHUNK = 1 << 16
-
-
-FromHead = Order | Admitted | Refused | Alive | Report
-"""What the head sends."""
 
 
 class Member:
@@ -46,7 +40,6 @@ class Member:
         last_heard: When it was accepted or last sent a valid line, in monotonic seconds.
 
     Args:
-        connection: The accepted socket.
         peer: As above.
         codec: Writes and reads its lines.
         take: Called with each authentic line's text; may raise LineError.
@@ -85,7 +78,7 @@ class Member:
         asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
         self._write(codec.greeting())
 
-    def send(self, message: FromHead) -> None:
+    def send(self, message: HeadMessage) -> None:
         """Send an order; a broken connection is detected by the reader.
 
         Raises:
@@ -199,9 +192,6 @@ def hello(
     """The first message of a process.
 
     Args:
-        index: Process index.
-        count: Number of processes of the run, as this process knows it.
-        facts: Versions and settings, to compare with those of the others.
         mtls: Its public key, or why it has none.
         error: Why this process cannot start its program.
     """
@@ -240,13 +230,13 @@ class Uplink:
             with contextlib.suppress(OSError, RuntimeError):
                 self._writer.write(self._codec.pack(write(message)))
 
-    async def receive(self, timeout: float) -> FromHead:
+    async def receive(self, timeout: float) -> HeadMessage:
         """The next message that this version knows.
 
         Raises:
             RendezvousError: Process 0 is gone, or silent for `timeout` seconds.
         """
-        while (message := read(FROM_HEAD, await self._receive(timeout))) is None:
+        while (message := read(HeadMessage, await self._receive(timeout))) is None:
             pass
         return message
 
@@ -287,10 +277,6 @@ async def join(
     """Connect to process 0, which may not listen yet, and join the roll-call.
 
     Args:
-        address: Address of process 0, HOST:PORT.
-        secret: The run's secret.
-        hello: The first message.
-        timeout: Seconds to try for.
         progress: Called after each failed attempt with the reason.
 
     Raises:

@@ -95,7 +95,7 @@ def process(pid: int) -> Process | None:
 def processes() -> dict[int, Process]:
     """All processes of this machine, by pid."""
     pids = (int(name) for name in _names("/proc") if name.isdecimal())
-    return {pid: found for pid in pids if (found := process(pid))}
+    return {pid: entry for pid in pids if (entry := process(pid))}
 
 
 def children(pid: int) -> Iterator[Process]:
@@ -106,20 +106,20 @@ def children(pid: int) -> Iterator[Process]:
         except OSError:
             continue
         for child in numbers:
-            if found := process(int(child)):
-                yield found
+            if entry := process(int(child)):
+                yield entry
 
 
 def descendants(roots: Collection[int], among: Mapping[int, Process]) -> Iterator[Process]:
     """The children of these processes, their children, and so on."""
     below: dict[int, list[Process]] = {}
-    for one in among.values():
-        below.setdefault(one.parent, []).append(one)
+    for each in among.values():
+        below.setdefault(each.parent, []).append(each)
     ahead = [child for root in roots for child in below.get(root, ())]
     while ahead:
-        one = ahead.pop()
-        yield one
-        ahead += below.get(one.pid, ())
+        each = ahead.pop()
+        yield each
+        ahead += below.get(each.pid, ())
 
 
 def kill_all(
@@ -134,13 +134,13 @@ def kill_all(
     """
     killed: dict[tuple[int, int], Process] = {}
     deadline = time.monotonic() + _PATIENCE
-    while found := [p for p in find(processes()) if not p.ended]:
-        for one in found:
-            if (one.pid, one.started) not in killed:
-                note(one)
-                killed[one.pid, one.started] = one
+    while left := [p for p in find(processes()) if not p.ended]:
+        for each in left:
+            if (each.pid, each.started) not in killed:
+                note(each)
+                killed[each.pid, each.started] = each
             try:
-                os.kill(one.pid, signal.SIGKILL)
+                os.kill(each.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 pass
         if time.monotonic() > deadline:
@@ -155,14 +155,12 @@ def started_by_programs(
     """What programs of a supervisor started: they are in other sessions than it.
 
     Args:
-        supervisor: Its pid.
         others: Its children that are no programs and that no program started.
-        among: All processes.
     """
     own = among[supervisor].session if supervisor in among else -1
-    found = [p for p in among.values() if p.parent == supervisor and p.pid not in others]
-    found += descendants({p.pid for p in found}, among)
-    return [p for p in found if p.session != own]
+    below = [p for p in among.values() if p.parent == supervisor and p.pid not in others]
+    below += descendants({p.pid for p in below}, among)
+    return [p for p in below if p.session != own]
 
 
 def marked(token: str, among: Mapping[int, Process]) -> list[Process]:
@@ -200,11 +198,11 @@ def _left(
 ) -> list[Process]:
     """Programs, all of their sessions, what was seen below them, what is marked, and all below."""
     again = {(p.pid, p.started) for p in known}
-    found = [
+    left = [
         p for p in among.values() if p.session in programs or (p.pid, p.started) in again
     ] + marked(token, among)
-    below = descendants({p.pid for p in found}, among)
-    return [p for p in {*found, *below} if p.pid != os.getpid()]
+    below = descendants({p.pid for p in left}, among)
+    return [p for p in {*left, *below} if p.pid != os.getpid()]
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ from ...process.events import (
     Order,
 )
 from .cause import Failure, Judge, differences, failure
-from .metrics import Metrics as MetricsFile
-from .metrics import TensorBoard
+from .metrics import MetricsFile
 from .options import RunOptions
-from .report import RunReport, first_error, process_row, say, utc
-from .state import ProcessState, names
+from .output import say
+from .report import RunReport, first_error, process_row
+from .state import ProcessState, names, utc
 from .unstarted import PATIENCE
 from .watch import Clock, Stalls, Stop, Waits
 
@@ -56,13 +56,9 @@ class Head:
     """Process 0's view of the run, and its decisions.
 
     Args:
-        options: Options of the run.
-        states: One state for each process of the run.
         broadcast: Sends an order to every machine.
         coordinator: Returns the address of a free port for the runtime's coordinator; None for a
             run of one process.
-        run: Name of the run.
-        folder: Folder for logs and report.
         restart: How often a batch system has requeued this job.
     """
 
@@ -97,8 +93,7 @@ class Head:
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
         self._said_log_error = False
-        sinks = [TensorBoard(folder)] if options.tensorboard else []
-        self._metrics = MetricsFile(folder, len(self.states), sinks)
+        self._metrics = MetricsFile(folder, len(self.states), tensorboard=options.tensorboard)
         self._stalls = Stalls(
             folder,
             options.stall_timeout,
@@ -254,7 +249,7 @@ class Head:
         self._broadcast(
             Go(f"{self._run}-{total}", str(self._folder), len(self.states), self._address, total)
         )
-        found_at: float | None = None
+        broken_at: float | None = None
         while True:
             now = time.monotonic()
             self._clock.look(time.time(), now)
@@ -263,25 +258,25 @@ class Head:
             self._stalls.check(self.states, now)
             broken = self._broken(now)
             if broken is None:
-                found_at = None
+                broken_at = None
                 if not self._judge.unfinished:
                     return self._stop.outcome(self.states, now)
             else:
-                found_at = found_at or now
+                broken_at = broken_at or now
                 settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
                 alone = not self._judge.unfinished
-                if now - found_at > settle or (alone and not broken.consequence):
+                if now - broken_at > settle or (alone and not broken.consequence):
                     return self._clock.explain(broken)
             self._say_phases()
             if waits := self._waits.message(self.states, now):
                 self._say(waits)
-            await self._wait_for_change(0.05 if found_at else 0.2)
+            await self._wait_for_change(0.05 if broken_at else 0.2)
 
     def _broken(self, now: float) -> Failure | None:
-        found = self._judge.find(now)
+        broken = self._judge.find(now)
         requested_at = self._stop.requested_at
         # A launcher ends the other tasks once one has failed; then that failure is the cause.
-        before = found is not None and not found.consequence and found.at < (requested_at or now)
+        before = broken is not None and not broken.consequence and broken.at < (requested_at or now)
         if self._stop.ends_all and not before:
             if self._stop.overdue(now):
                 return failure(self._stop.cause, self._stop.summary, None, now)
@@ -291,7 +286,7 @@ class Head:
             slow = [s for s in self.states if not s.finished]
             summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
             return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
-        return found or self._stalls.failure
+        return broken or self._stalls.failure
 
     async def _end_all(self, *, stacks: bool, patience: float) -> bool:
         """Make every machine end its programs; false if one has not confirmed in time.

@@ -85,18 +85,18 @@ class Leftovers:
             return {}
         killed: dict[int, list[str]] = {}
 
-        def note(one: guardian.Process) -> None:
-            if (one.pid, one.started) in self._told:
+        def note(each: guardian.Process) -> None:
+            if (each.pid, each.started) in self._told:
                 return
-            own = one.variable(INDEX) or ""
-            text = one.command()
+            own = each.variable(INDEX) or ""
+            text = each.command()
             if not own.isdecimal():  # its environment is empty, so any program may have started it
                 own, text = str(index), f"{text} without a process index"
             killed.setdefault(int(own), []).append(text)
 
-        for one in guardian.kill_all(self._find, note):
+        for each in guardian.kill_all(self._find, note):
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(one.pid, os.WNOHANG)
+                os.waitpid(each.pid, os.WNOHANG)
         return killed
 
     def reap(self) -> None:

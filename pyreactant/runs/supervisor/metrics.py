@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from ...base.errors import FileError, RequirementError
 from ...process.events import Record
@@ -97,37 +97,21 @@ def read_metrics(folder: Path) -> list[Metric]:
         return []
     except OSError as error:
         raise FileError(f"{folder / FILE}: cannot be read ({error.strerror})") from None
-    found: dict[tuple[int, str], Metric] = {}
+    latest: dict[tuple[int, str], Metric] = {}
     for line in lines:
         metric = parse_metric(line) if line.endswith(b"\n") else None
         if metric is not None:
-            found[metric.step, metric.name] = metric
-    return sorted(found.values(), key=lambda m: m.step)
+            latest[metric.step, metric.name] = metric
+    return sorted(latest.values(), key=lambda m: m.step)
 
 
-class Sink(Protocol):
-    """Takes metrics as they become known."""
+class MetricsFile:
+    """Process 0's collection of the numbers that all processes log."""
 
-    def add(self, metrics: Sequence[Metric]) -> None:
-        """Take metrics; must not raise because of their values."""
-
-    def close(self) -> str | None:
-        """Write what is held back; return why not everything could be written."""
-
-
-class Metrics:
-    """Process 0's collection of the numbers that all processes log.
-
-    Args:
-        folder: The run's folder.
-        processes: Number of processes of the run.
-        sinks: What gets the metrics besides the file.
-    """
-
-    def __init__(self, folder: Path, processes: int, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(self, folder: Path, processes: int, *, tensorboard: bool = False) -> None:
         self._error: str | None = None
         self._path, self._processes = folder / FILE, processes
-        self._sinks = sinks
+        self._tensorboard = TensorBoard(folder) if tensorboard else None
         self._file: TextIO | None = None
         # Several of one name and step if it is logged again before all processes have logged it.
         self._waiting: dict[tuple[int, str], list[_Reduction]] = {}
@@ -157,7 +141,7 @@ class Metrics:
                 self._file.close()
             except OSError as error:
                 self._fail(error)
-        errors = [self._error, *(sink.close() for sink in self._sinks)]
+        errors = [self._error, self._tensorboard and self._tensorboard.close()]
         return "; ".join(error for error in errors if error) or None
 
     def _fail(self, error: OSError) -> None:
@@ -189,8 +173,8 @@ class Metrics:
     def _write(self, metrics: Sequence[Metric]) -> None:
         if not metrics:
             return
-        for sink in self._sinks:
-            sink.add(metrics)
+        if self._tensorboard is not None:
+            self._tensorboard.add(metrics)
         if self._error is not None:
             return
         try:
@@ -210,16 +194,17 @@ class _Reduction:
         self.values: dict[int, Metric] = {}
 
     def result(self) -> Metric:
-        found = [self.values[process] for process in sorted(self.values)]
-        numbers = [metric.value for metric in found]
+        metrics = [self.values[process] for process in sorted(self.values)]
+        numbers = [metric.value for metric in metrics]
         if any(math.isnan(number) for number in numbers):
             value: float | int = math.nan
         elif self.how == "max":
             value = max(numbers)
         else:
             value = _mean(numbers)
-        latest = max(metric.time for metric in found)
-        return Metric(found[0].step, found[0].name, value, latest, self.how, len(found))
+        latest = max(metric.time for metric in metrics)
+        first = metrics[0]
+        return Metric(first.step, first.name, value, latest, self.how, len(metrics))
 
 
 def _mean(numbers: Sequence[float | int]) -> float:
@@ -235,20 +220,12 @@ TENSORBOARD = "tensorboard"
 
 
 class TensorBoard:
-    """A sink of metrics: ``tensorboard --logdir FOLDER`` shows them, also while the run goes on.
-
-    Args:
-        folder: The run's folder.
-
-    Raises:
-        RequirementError: TensorBoard is not installed.
-    """
+    """TensorBoard's files: ``tensorboard --logdir FOLDER`` shows them, also during the run."""
 
     def __init__(self, folder: Path) -> None:
         self.error: str | None = None
         self._folder = folder / TENSORBOARD
         self._writer: Any = None
-        check_tensorboard()
 
     def add(self, metrics: Sequence[Metric]) -> None:
         """Write metrics; after an error of the disk nothing more is written."""

@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,19 +29,12 @@ if TYPE_CHECKING:
 _VALID_FROM, _VALID_UNTIL = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Certified:
-    """What an authority answers to a public key.
+Answer = Mapping[str, str]
+"""What an authority answers to a public key, on the line, too.
 
-    Attributes:
-        certificate: The certificate, in PEM.
-        authority: The authority's own certificate, in PEM.
-        prefix: How the URI of every process of the run begins.
-    """
-
-    certificate: str
-    authority: str
-    prefix: str
+"certificate" and "authority" are the two certificates, in PEM; "prefix" is how the URI of every
+process of the run begins.
+"""
 
 
 def uri_prefix(run: str) -> str:
@@ -58,7 +50,7 @@ class Authority:
 
     Examples:
         >>> authority, key = Authority("a-run"), Key()
-        >>> authority.certify(key.public(), 1).prefix
+        >>> authority.certify(key.public(), 1)["prefix"]
         'pyreactant://a-run/'
     """
 
@@ -68,7 +60,8 @@ class Authority:
 
         self.prefix = uri_prefix(run)
         self._key = _new_key()
-        name = _name(f"pyreactant run {run}")
+        text = f"pyreactant run {run}"[:64]
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
         own = (
             _builder(issuer=name, ca=True)
             .subject_name(name)
@@ -84,13 +77,12 @@ class Authority:
             .add_extension(both, critical=False)
         )
 
-    def certify(self, public: str, process: int) -> Certified:
+    def certify(self, public: str, process: int) -> Answer:
         """The certificate of a process.
 
         Args:
             public: What its `Key.public` returned. That the process has the private key need not be
                 shown: without it, the certificate is of no use.
-            process: Its index, which the certificate names.
 
         Raises:
             ValueError: It is no public key of this kind.
@@ -112,7 +104,11 @@ class Authority:
             .public_key(key)
             .add_extension(x509.SubjectAlternativeName([uri]), critical=True)
         )
-        return Certified(self._sign(builder), self._certificate, self.prefix)
+        return {
+            "certificate": self._sign(builder),
+            "authority": self._certificate,
+            "prefix": self.prefix,
+        }
 
     def _sign(self, builder: "CertificateBuilder") -> str:
         from cryptography.hazmat.primitives.hashes import SHA256
@@ -134,12 +130,12 @@ class Key:
         key = self._key.public_key()
         return key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo).decode()
 
-    def store(self, folder: Path, certified: Certified) -> None:
+    def store(self, folder: Path, answer: Answer) -> None:
         """Write key and certificates to the files that `variables` names, the certificate last.
 
         Args:
             folder: Made so that only this user can read it, as each of the files.
-            certified: The answer to the signing request.
+            answer: The authority's.
 
         Raises:
             FileError: The files cannot be written.
@@ -149,7 +145,7 @@ class Key:
         key = self._key.private_bytes(
             form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
         )
-        texts = {"KEY": key.decode(), "CA": certified.authority, "CERT": certified.certificate}
+        texts = {"KEY": key.decode(), "CA": answer["authority"], "CERT": answer["certificate"]}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for what, text in texts.items():
@@ -172,7 +168,6 @@ def variables(folder: Path, prefix: str) -> dict[str, str]:
 
     Args:
         folder: Where `Key.store` writes the files, or will write them.
-        prefix: As in `Certified`.
     """
     paths = {f"JAX_MTLS_{what}_FILE": str(folder / name) for what, name in _FILES.items()}
     return {**paths, "JAX_MTLS_PEER_URI_PREFIX": prefix}
@@ -185,13 +180,6 @@ def _new_key() -> "EllipticCurvePrivateKey":
 
 
 _CURVE = "secp256r1"
-
-
-def _name(text: str) -> "Name":
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
 def _builder(*, issuer: "Name", ca: bool) -> "CertificateBuilder":
@@ -235,9 +223,6 @@ class Keys:
     def prepare(self, prefix: str) -> None:
         """Make the folder of the keys, for this user alone, and name the files in `variables`.
 
-        Args:
-            prefix: How the URIs of the run begin.
-
         Raises:
             FileError: The folder cannot be made.
         """
@@ -253,7 +238,7 @@ class Keys:
         for index in self._indices:
             self.variables[index] = variables(self._folder / str(index), prefix)
 
-    def accept(self, index: int, answer: Mapping[str, str]) -> None:
+    def accept(self, index: int, answer: Answer) -> None:
         """Store a process's key, with the certificate that the head answered, if it has one.
 
         Raises:
@@ -261,11 +246,10 @@ class Keys:
         """
         if not answer or index not in self._keys:
             return
-        fields = {name: answer[name] for name in ("certificate", "authority", "prefix")}
         if self._folder is None:
-            self.prepare(fields["prefix"])
+            self.prepare(answer["prefix"])
         assert self._folder is not None
-        self._keys[index].store(self._folder / str(index), Certified(**fields))
+        self._keys[index].store(self._folder / str(index), answer)
 
     def remove(self) -> None:
         """Delete the keys."""
@@ -281,8 +265,6 @@ class Certifier:
     """The head's part: it certifies every process that asks, and knows whether all have asked.
 
     Args:
-        run: Name of the run.
-        count: Number of processes.
         keys: Those of the head's own programs. They are made while these start (`own`).
     """
 
@@ -303,7 +285,7 @@ class Certifier:
         self._asked.add(index)
         self._own.append(index)
 
-    def certify(self, hello: Join) -> dict[str, str]:
+    def certify(self, hello: Join) -> Answer:
         """The certificate of a new member of the roll-call, if its supervisor asks; or {}.
 
         Raises:
@@ -313,9 +295,9 @@ class Certifier:
         if "public" not in offer:
             self._off[process] = offer.get("off") or "its supervisor makes no keys"
             return {}
-        found = self._certify(process, offer["public"])
+        answer = self._certify(process, offer["public"])
         self._asked.add(process)
-        return {name: getattr(found, name) for name in found.__slots__}
+        return answer
 
     def certify_own(self) -> None:
         """Make and store the keys of the head's own programs, which wait for their certificates.
@@ -327,10 +309,9 @@ class Certifier:
         """
         while self._own and not self.off:
             index = self._own.pop(0)
-            found = self._certify(index, self._keys.offer(index)["public"])
-            self._keys.accept(index, {name: getattr(found, name) for name in found.__slots__})
+            self._keys.accept(index, self._certify(index, self._keys.offer(index)["public"]))
 
-    def _certify(self, process: int, public: str) -> Certified:
+    def _certify(self, process: int, public: str) -> Answer:
         if self._authority is None:
             self._authority = Authority(self._run)
         return self._authority.certify(public, process)
@@ -352,8 +333,6 @@ def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
 
     Args:
         backend: The runtime of the command line; None leaves it to the environment.
-        count: Number of processes of the run.
-        no_mtls: Whether the command line has --no-mtls.
     """
     if count == 1:
         return "one process"
@@ -363,13 +342,7 @@ def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
 
 
 def off_note(backend: str | None, count: int, off: str) -> str:
-    """What the user must know of a run whose runtime has mutual TLS, but which has none; or "".
-
-    Args:
-        backend: As for `off_reason`.
-        count: As for `off_reason`.
-        off: `Certifier.off`.
-    """
+    """What the user must know of a run whose runtime has mutual TLS, but which has none; or ""."""
     if not off or off == _UNJOINED or count == 1 or without(_runtime(backend)):
         return ""
     return f"mutual TLS is off ({off}): whoever reaches JAX's coordinator can end the run"

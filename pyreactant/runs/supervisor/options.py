@@ -50,7 +50,10 @@ class RunOptions(Supervision):
         shown="in pyreactant-runs",
     )
     html: Path | None = option(
-        None, "Write the report as a page to this file; - is standard output.", "Output"
+        None,
+        "Write the report as a page to this file; - is standard output.",
+        "Output",
+        enables="--overwrite",
     )
     overwrite: bool = option(False, "Replace files, also those that are no reports.", "Output")
     all_output: bool = option(
@@ -202,11 +205,11 @@ def _gpus_of_each(
     if each and each * processes <= len(ids):
         return [{LOCAL_DEVICES: _listed(ids[i * each : (i + 1) * each])} for i in range(processes)]
     here = "machine has" if facts.visible_gpus(os.environ) is None else "process sees"
-    found = f"{LOCAL_DEVICES} names" if named else f"this {here}"
+    there = f"{LOCAL_DEVICES} names" if named else f"this {here}"
     share = f"; or let them share a GPU, with NCCL 2.30 or newer and {SHARING}=1" if ids else ""
     raise InvalidArgumentError(
         f"{processes} processes with {each or 1} GPU{'s' if each > 1 else ''} each were requested, "
-        f"but {found} {len(ids)}; use fewer, or {argument('platform', 'cpu')}{share}"
+        f"but {there} {len(ids)}; use fewer, or {argument('platform', 'cpu')}{share}"
     )
 
 

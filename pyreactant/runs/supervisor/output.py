@@ -11,6 +11,7 @@ import os
 import queue
 import re
 import select
+import signal
 import sys
 import threading
 import time
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from ...arrays.text import break_lines
+
 TAIL = 8192
 """Bytes at the end of a log that are kept for the report."""
 
@@ -26,7 +29,16 @@ _LONGEST_LINE = 1 << 16
 """Longest part of a line that is held back until its end arrives, in characters."""
 
 _QUEUED = 64
-"""Chunks (of at most 64 KiB) that may be queued for the terminal."""
+"""Chunks (of at most 64 KiB) of programs that may be queued for the terminal."""
+
+_READS = 2.0
+"""Seconds after which a reader that has taken nothing does not read."""
+
+_PIECE = 4096
+"""Bytes written at a time, so that a slow reader is seen to read."""
+
+_LAST = 300.0
+"""Seconds at the end to wait for a reader that does not read."""
 
 
 _CHATTER = (
@@ -104,44 +116,48 @@ class Terminal:
     """The supervisor's stdout or stderr, written by a thread so that a slow reader delays no other.
 
     It writes to the file descriptor, since a blocked write would hold the lock of Python's stream,
-    also at exit.
+    also at exit. What programs print waits for a reader that is behind, and is left out for one
+    that does not read; the logs have it.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._descriptor = _descriptor(stream)
         self._queue: queue.Queue[bytes | threading.Event | None] = queue.Queue()
-        self._resume: list[Callable[[], None]] = []
         self._gone = self._descriptor is None
         self._unfinished: object = None
+        self._left_out = 0
+        self._read_at = time.monotonic()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     @property
     def full(self) -> bool:
-        """Whether the reader is so far behind that programs should wait."""
-        return self._queue.qsize() >= _QUEUED
+        """Whether the reader is so far behind that programs should wait; it does read."""
+        behind = self._queue.qsize() >= _QUEUED
+        return behind and not self._gone and time.monotonic() - self._read_at < _READS
 
-    def when_ready(self, resume: Callable[[], None]) -> None:
-        """Call `resume` from the writing thread once the reader has caught up."""
-        self._resume.append(resume)
-        self._queue.put(b"")  # wakes the thread in case the reader has caught up already
-
-    def put(self, data: bytes, writer: object = None) -> None:
-        """Queue data to be written; dropped if the reader is gone.
+    def show(self, data: bytes, writer: object = None) -> None:
+        """Queue what a program printed; it is left out if nothing reads what came before.
 
         Args:
             data: Whole lines, or a piece of one.
             writer: Who may continue the last line with a later piece; None if nobody does. A line
                 that another writer has not finished is ended first.
         """
-        if self._unfinished is not None and self._unfinished is not writer:
-            data = b"\n" + data
-        self._unfinished = None if data.endswith(b"\n") else writer
-        self._send(data)
+        if self._queue.qsize() >= _QUEUED:
+            self._left_out += data.count(b"\n") or 1
+        else:
+            self._say_left_out()
+            self._put(data, writer)
+
+    def say(self, line: bytes) -> None:
+        """Queue a line of the supervisor, which is never left out."""
+        self._say_left_out()
+        self._put(line, None)
 
     def continues(self, writer: object) -> bool:
         """Whether the last line is an unfinished one of this writer."""
-        return writer is not None and self._unfinished is writer
+        return writer is not None and self._unfinished is writer and not self._left_out
 
     def drain(self, timeout: float) -> None:
         """Wait until everything queued so far is written, at most `timeout` seconds."""
@@ -149,10 +165,31 @@ class Terminal:
         self._queue.put(written)
         written.wait(timeout)
 
-    def close(self, timeout: float) -> None:
-        """Write what is queued, for at most `timeout` seconds, and end the thread."""
+    def finish(self) -> None:
+        """Queue nothing more."""
+        self._say_left_out()
         self._queue.put(None)
+
+    def join(self, timeout: float) -> bool:
+        """Wait for at most `timeout` seconds until all is written; false if it is not."""
         self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _say_left_out(self) -> None:
+        if self._left_out:
+            some = f"{self._left_out} line{'' if self._left_out == 1 else 's'}"
+            self._left_out = 0
+            text = (
+                f"pyreactant: {some} of the programs are left out here, since nothing read this "
+                "output; the logs have them\n"
+            )
+            self._put(text.encode(), None)
+
+    def _put(self, data: bytes, writer: object) -> None:
+        if self._unfinished is not None and self._unfinished is not writer:
+            data = b"\n" + data
+        self._unfinished = None if data.endswith(b"\n") else writer
+        self._send(data)
 
     def _send(self, data: bytes) -> None:
         if not self._gone:
@@ -167,14 +204,13 @@ class Terminal:
                 self._write_all(memoryview(data))
             except OSError:  # the reader is gone, as with `| head`; the run and its logs go on
                 self._gone = True
-            while self._resume and (self._gone or not self.full):
-                self._resume.pop()()
 
     def _write_all(self, data: memoryview) -> None:
         while data and not self._gone:
             assert self._descriptor is not None
             try:
-                data = data[os.write(self._descriptor, data) :]
+                data = data[os.write(self._descriptor, data[:_PIECE]) :]
+                self._read_at = time.monotonic()
             except BlockingIOError:  # the parent process made the descriptor non-blocking
                 select.select([], [self._descriptor], [])
 
@@ -197,11 +233,21 @@ def _same_file() -> bool:
     return out is not None and err is not None and os.path.sameopenfile(out, err)
 
 
-def close_terminals(timeout: float) -> None:
-    """Close both terminals within `timeout` seconds."""
-    deadline = time.monotonic() + timeout
+def close_terminals() -> None:
+    """Write what is queued, such as the report, and close both terminals.
+
+    A reader that does not read is awaited for minutes, or until a signal asks to end. The logs and
+    the report's file are complete without it.
+    """
     for terminal in _terminals:
-        terminal.close(max(0.0, deadline - time.monotonic()))
+        terminal.finish()
+    asked, deadline = threading.Event(), time.monotonic() + _LAST
+    if not all(terminal.join(0.5) for terminal in _terminals):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: asked.set())
+    while not asked.is_set() and time.monotonic() < deadline:
+        if all(terminal.join(0.1) for terminal in _terminals):
+            break
     _terminals.clear()
 
 
@@ -212,12 +258,29 @@ def _descriptor(stream: TextIO | None) -> int | None:
         return None
 
 
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # such as a window's title
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # turn the text that follows around
+)
+
+
+def plain(text: str) -> str:
+    """The text without control characters, which could hide it on a terminal; line ends stay."""
+    return _CONTROL.sub(lambda match: "" if len(match[0]) > 1 else ascii(match[0])[1:-1], text)
+
+
+def say(text: str) -> None:
+    """Print a line to stderr, in order with the output of the programs."""
+    _, err = terminals()
+    err.say(f"{break_lines(f'pyreactant: {plain(text)}')}\n".encode(errors="backslashreplace"))
+
+
 class Prefixed:
     """The output of one program on a terminal, each line with a prefix.
 
     Args:
-        terminal: The terminal to write to.
-        prefix: Prefix of each line.
         whole_lines: Whether to hold back a line until its end arrives, so that lines of several
             programs do not mix; Python writes one print() in several parts.
     """
@@ -252,7 +315,7 @@ class Prefixed:
         body, last = (text[:-1], "\n") if text.endswith("\n") else (text, "")
         start = "" if self.terminal.continues(self) else self._prefix
         shown = start + body.replace("\n", "\n" + self._prefix) + last
-        self.terminal.put(shown.encode(errors="replace"), self)
+        self.terminal.show(shown.encode(errors="replace"), self)
 
 
 WINDOW = 0.15
@@ -277,11 +340,6 @@ class Merged:
 
     The lines of each process keep their order. A line waits for `WINDOW` seconds at most, and not
     at all once every process has printed it and no earlier line waits.
-
-    Args:
-        terminal: The terminal to write to.
-        count: Number of processes.
-        later: Calls a function after some seconds, such as `asyncio.loop.call_later`.
     """
 
     def __init__(
@@ -296,13 +354,7 @@ class Merged:
         self._timer: object = None
 
     def add(self, process: int, text: str, now: float | None = None) -> None:
-        """Take one line of a process, with its end.
-
-        Args:
-            process: Its index.
-            text: The line.
-            now: Seconds of the monotonic clock; None for the present.
-        """
+        """Take one line of a process, with its end."""
         now = time.monotonic() if now is None else now
         last = self._last.get(process, -1)
         same = self._of_text.setdefault(text, [])
@@ -328,7 +380,7 @@ class Merged:
                 break
             shown.append(self._take(line))
         if shown:
-            self._terminal.put("".join(shown).encode(errors="replace"))
+            self._terminal.show("".join(shown).encode(errors="replace"))
         self._wake()
 
     def end(self) -> None:
@@ -356,13 +408,7 @@ class Merged:
 
 
 class Part(Prefixed):
-    """One program's part of a merged terminal.
-
-    Args:
-        terminal: The terminal.
-        merged: Where its lines are merged with those of the others.
-        process: Index of the program's process.
-    """
+    """One program's part of a merged terminal."""
 
     def __init__(self, terminal: Terminal, merged: Merged, process: int) -> None:
         super().__init__(terminal, "", whole_lines=True)

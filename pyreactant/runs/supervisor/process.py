@@ -10,20 +10,19 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 from ...base.child import MemoryKills
 from ...base.process import restore_limit
 from ...process.events import (
-    FROM_PROGRAM,
     Event,
     Exited,
     Killed,
     LogFailed,
     Order,
     Phase,
+    ProgramEvent,
     Pulse,
     Spawned,
     Stacks,
@@ -33,6 +32,7 @@ from ...process.events import (
 )
 from ...process.supervised.main import DESCRIPTORS, STACKS_SIGNAL
 from .leftovers import Leftovers
+from .options import RunOptions
 from .output import Log, Prefixed
 from .program import Program
 from .watch import WARNINGS
@@ -40,6 +40,8 @@ from .watch import WARNINGS
 Emit = Callable[[Event], None]
 
 _CHUNK = 1 << 16
+_BEHIND = 0.02
+"""Seconds between looks at a terminal whose reader is behind."""
 _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
 _LAST_OF_STACKS = b" in _run_module_as_main\n"
@@ -55,20 +57,12 @@ _STATES = {
 
 
 class ChildProcess:
-    """A started program.
+    """A started program; it emits its events, of which only Python programs have their own.
 
     Args:
-        index: Its process index.
-        program: What to start.
-        environment: Its whole environment.
-        log: Gets all of its output.
+        options: Its limits. The first pulse may come later than the others: a busy machine or a
+            slow disk starts Python slowly.
         terminals: Where its stdout and stderr are shown; None if they are not.
-        emit: Called with its events, of which only Python programs have some of their own.
-        stall_timeout: Seconds without a pulse until it counts as `Stalled`.
-        start_timeout: Seconds for the first pulse, if that is longer: a busy machine or a slow disk
-            starts Python slowly.
-        memory_kills: Says whether a kill was for lack of memory.
-        leftovers: Is told of the program, and says what it has left behind.
     """
 
     def __init__(
@@ -78,10 +72,9 @@ class ChildProcess:
         environment: Mapping[str, str],
         log: Log,
         *,
+        options: RunOptions,
         terminals: tuple[Prefixed, Prefixed] | None,
         emit: Emit,
-        stall_timeout: float,
-        start_timeout: float,
         memory_kills: MemoryKills,
         leftovers: Leftovers,
     ) -> None:
@@ -93,8 +86,8 @@ class ChildProcess:
         self._emit = emit
         self._log = log
         self._log_error: str | None = None
-        self._stall_timeout = stall_timeout
-        self._unbegun_limit = max(stall_timeout, start_timeout)
+        self._stall_timeout = options.stall_timeout
+        self._unbegun_limit = max(options.stall_timeout, options.start_timeout)
         self._begun = False  # whether it has sent anything
         self._ending = False
         self._buffer = b""
@@ -139,7 +132,7 @@ class ChildProcess:
         }
         for stream in self._streams:
             os.set_blocking(stream.fileno(), False)
-            self._loop.add_reader(stream, self._read, stream)
+            self._listen(stream)
         threading.Thread(target=self._wait, daemon=True).start()
         self._emit(Spawned(self._popen.pid, process=self.index))
         self._tell_log_error()
@@ -225,22 +218,15 @@ class ChildProcess:
     def _read(self, stream: IO[bytes]) -> None:
         shown = self._streams[stream]
         if shown is not None and shown.terminal.full:
-            # The program blocks on the reader, as it would on a pipe of its own.
+            # The program waits for a reader that is behind, as it would on a pipe of its own.
             self._loop.remove_reader(stream)
-            shown.terminal.when_ready(partial(self._read_again, stream))
-            return
-        if self._read_chunk(stream) == b"":
+            self._loop.call_later(_BEHIND, self._listen, stream)
+        elif self._read_chunk(stream) == b"":
             self._loop.remove_reader(stream)
 
-    def _read_again(self, stream: IO[bytes]) -> None:
-        """Resume reading; called from the terminal's thread."""
-
-        def listen() -> None:
-            if not stream.closed:
-                self._loop.add_reader(stream, self._read, stream)
-
-        with contextlib.suppress(RuntimeError):  # the run has ended since
-            self._loop.call_soon_threadsafe(listen)
+    def _listen(self, stream: IO[bytes]) -> None:
+        if not stream.closed and not self.exited.is_set():
+            self._loop.add_reader(stream, self._read, stream)
 
     def _read_chunk(self, stream: IO[bytes]) -> bytes | None:
         """Read one chunk and pass it on: b"" at the end of the file, None if none is ready."""
@@ -286,7 +272,7 @@ class ChildProcess:
             age = max(0.0, now - float(message["at"]))
         except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             return  # the program wrote to a file descriptor that it did not open
-        event = read(FROM_PROGRAM, {**message, "process": self.index, "age": age})
+        event = read(ProgramEvent, {**message, "process": self.index, "age": age})
         if isinstance(event, Pulse):
             self._pass_on_pulse(now, event)
         elif event is not None:

@@ -109,9 +109,9 @@ def check_program(program: Program, words: Sequence[str]) -> None:
 def _named_python(words: Sequence[str]) -> Program:
     """What ``python ...`` is: this Python's program, or a command if it is another Python's."""
     name = Path(words[0])
-    found = shutil.which(words[0])
+    path = shutil.which(words[0])
     bare = name.name == words[0]
-    same = found is not None and _same_python(Path(found))
+    same = path is not None and _same_python(Path(path))
     of_other_version = "." in name.name and name.name != f"python3.{sys.version_info.minor}"
     options = _interpreter_options(words[1:])
     if options is None or not (same or (bare and not of_other_version)):
@@ -121,9 +121,9 @@ def _named_python(words: Sequence[str]) -> Program:
         )
         return Program("command", _command(words), note="" if same else note)
     note = ""
-    if not same and found is not None:
+    if not same and path is not None:
         note = (
-            f"{words[0]} means {sys.executable}, with which pyreactant runs; name {found} with its "
+            f"{words[0]} means {sys.executable}, with which pyreactant runs; name {path} with its "
             "path to use that one"
         )
     program = _python(words[1 : 1 + options], words[1 + options :])
@@ -153,10 +153,10 @@ def _command(words: Sequence[str]) -> tuple[str, ...]:
     return (sys.executable, "-m", "pyreactant.process.supervised.command", *words)
 
 
-def _same_python(found: Path) -> bool:
+def _same_python(path: Path) -> bool:
     """Whether an executable is of this Python's environment; both may be links."""
     mine = Path(sys.executable)
-    return found.parent.resolve() == mine.parent.resolve() and found.resolve() == mine.resolve()
+    return path.parent.resolve() == mine.parent.resolve() and path.resolve() == mine.resolve()
 
 
 def _is_package(path: Path) -> bool:
@@ -180,10 +180,10 @@ def _check_module(name: str) -> None:
     """Look for the module's outermost package, which imports nothing."""
     package = name.partition(".")[0]
     try:
-        found = PathFinder.find_spec(package, [str(Path.cwd())]) or find_spec(package)
+        spec = PathFinder.find_spec(package, [str(Path.cwd())]) or find_spec(package)
     except (ImportError, ValueError):  # of a module without a specification, such as __main__
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         why = f"; for the script, leave -m out: {name}" if Path(name).is_file() else ""
         raise FileError(
             f"there is no module {package!r} in {Path.cwd()} or in {sys.executable}{why}"
@@ -225,15 +225,10 @@ def program_environment(
     """The whole environment of one program.
 
     Args:
-        program: The program.
         settings: The ``PYREACTANT_*`` variables that this run sets for it.
-        go: The head's order to start.
-        index: Its process index.
         token: Mark of the run's processes on this machine.
-        stall_timeout: As in `RunOptions`.
-        environ: The supervisor's own environment.
     """
-    found = {
+    variables = {
         **{k: v for k, v in environ.items() if k not in (SECRET, SECRET_FILE)},
         "PYTHONUNBUFFERED": "1",
         **settings,
@@ -244,20 +239,20 @@ def program_environment(
         STALL_TIMEOUT: f"{min(stall_timeout, 1e6):g}",  # JAX and Julia take no infinity
     }
     if go.coordinator:
-        found[COORDINATOR] = go.coordinator
-    found |= _for_jax(found, settings, environ)
+        variables[COORDINATOR] = go.coordinator
+    variables |= _for_jax(variables, settings, environ)
     if program.kind == "julia":
-        found |= for_julia(found)
-    return found
+        variables |= for_julia(variables)
+    return variables
 
 
 def _for_jax(
-    found: Mapping[str, str], settings: Mapping[str, str], environ: Mapping[str, str]
+    variables: Mapping[str, str], settings: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
     """JAX's own variables; the user's stay unless an option of this run says otherwise."""
     new = {}
     for name, ours in _JAX.items():
-        value = found.get(ours)
+        value = variables.get(ours)
         if value and (ours in settings or not environ.get(name)):
             new[name] = _jax_platforms(value) if name == "JAX_PLATFORMS" else value
     if _FORCED in environ.get("XLA_FLAGS", ""):
@@ -272,24 +267,28 @@ def _jax_platforms(platform: str) -> str:
     return platform if platform == "cpu" else f"{platform},cpu"
 
 
-def for_julia(found: Mapping[str, str]) -> dict[str, str]:
+def for_julia(variables: Mapping[str, str]) -> dict[str, str]:
     """What lets ``using PyReactant`` find our package, and a PythonCall this Python."""
     # An empty entry is Julia's own default path. The program's own project comes first. Ours has no
     # manifest and comes last: Julia does not look for what it needs in places that follow it.
-    path = [found.get("JULIA_LOAD_PATH", "")]
+    path = [variables.get("JULIA_LOAD_PATH", "")]
     new = {}
     with contextlib.suppress(PyReactantError):  # without a setup, that project has the packages
-        place = find_place(found)
+        place = find_place(variables)
         path.append(str(place.project))
-        if place.depot and not found.get("JULIA_DEPOT_PATH"):
+        if place.depot and not variables.get("JULIA_DEPOT_PATH"):
             new["JULIA_DEPOT_PATH"] = place.depot
     new |= {
         "JULIA_LOAD_PATH": ":".join([*path, str(package_folder())]),
-        "JULIA_CONDAPKG_BACKEND": found.get("JULIA_CONDAPKG_BACKEND") or "Null",
-        "JULIA_PYTHONCALL_EXE": found.get("JULIA_PYTHONCALL_EXE") or sys.executable,
+        "JULIA_CONDAPKG_BACKEND": variables.get("JULIA_CONDAPKG_BACKEND") or "Null",
+        "JULIA_PYTHONCALL_EXE": variables.get("JULIA_PYTHONCALL_EXE") or sys.executable,
     }
-    may_have_gpus = found.get("PYREACTANT_PLATFORM") not in ("cpu", "tpu")
-    if may_have_gpus and not found.get(LOCAL_DEVICES) and (count := facts.usable_gpus(found)):
+    may_have_gpus = variables.get("PYREACTANT_PLATFORM") not in ("cpu", "tpu")
+    if (
+        may_have_gpus
+        and not variables.get(LOCAL_DEVICES)
+        and (count := facts.usable_gpus(variables))
+    ):
         # Reactant must be told, or it asks the launcher.
         new[LOCAL_DEVICES] = ",".join(map(str, range(count)))
     return new

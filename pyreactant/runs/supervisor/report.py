@@ -1,36 +1,59 @@
-"""The report of a run, as JSON and as text; the same with every launcher."""
+"""The report of a run: as JSON, as text and as a page; the same with every launcher."""
 
-import re
+import itertools
+import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...arrays.text import break_lines, ranges_text
+from ...arrays.text import ranges_text, seconds_text
 from ...base.document.page import HasPage
-from ...base.document.parts import Document
+from ...base.document.parts import (
+    NEUTRAL,
+    Bar,
+    Cell,
+    Document,
+    Items,
+    Legend,
+    Lines,
+    Paragraph,
+    Part,
+    Piece,
+    Section,
+    Table,
+    commit_text,
+)
+from ...base.document.parts import facts as facts_table
+from ...base.document.terminal import text_of
 from ...base.errors import FileError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
 from ...process.events import Raised
-from . import page as _page
 from .cause import Failure, failure
-from .output import terminals
-from .page import Row, ends, texts
-from .state import ProcessState
+from .output import own_lines, plain, say
+from .state import ProcessState, utc
 
 SCHEMA = 1
 
-_MAX_NAMED = 16
-"""Killed processes, and logs that are not complete, that the text names; report.json has more."""
+Row = Mapping[str, Any]
+"""A process of the report."""
 
-_ENDS = 16
-"""Ends of processes that the text lists; report.json has all."""
+_NAMED = 16
+"""Ends of processes, killed processes, and logs that are not complete, that the text names."""
+
+_LISTED = 50
+"""Killed processes, stalls and restarts that the page lists, of each."""
+
+_SHOWN = 48
+"""Processes with a line of their own on the page; the table of ends counts all."""
 
 _HOSTS = 4
 """Hosts that a line names; more are counted."""
+
+_LAST_LINES = 40
+"""Lines of a traceback or of a log that the text has."""
 
 _INDENTED = 256
 """Processes of a run whose report.json is indented; members of a larger one wait for it."""
@@ -67,7 +90,7 @@ class RunReport(HasPage):
     exit_code: int
     summary: str
     first_error: Mapping[str, Any] | None
-    processes: Sequence[Mapping[str, Any]]
+    processes: Sequence[Row]
     seconds: float
     started: str
     folder: str
@@ -104,36 +127,35 @@ class RunReport(HasPage):
             above: Whether the terminal already has the output of the process that failed first, or
                 of one that failed in the same way; a traceback in it is not printed again.
         """
-        lines = [
-            f"{self.cause}: {self.summary}",
-            f"exit code {self.exit_code}, after {self.seconds:.1f} s, started {self.started}",
-            "",
-        ]
-        error = self.first_error or {}
-        if above and _has_traceback(error):
-            error = {**error, "traceback": "", "log_tail": ""}
-        lines += _end_lines(self.processes, error.get("process"))
-        for title, text in texts(error):
-            lines += ["", f"{title}:", _indent(text)]
-        killed = [(row["index"], what) for row in self.processes for what in row["killed"]]
-        if killed:
-            lines += ["", "killed, because their programs left them behind:"]
-            lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_NAMED]]
-        if self.broken_logs:
-            lines += ["", "logs that are not complete:"]
-            lines += [f"  {text}" for text in self.broken_logs[:_MAX_NAMED]]
-        for refused in self.refused:
-            lines += ["", f"refused: {refused}"]
-        for note in self.notes:
-            lines += ["", note]
-        return _plain("\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n")
+        return plain(text_of(_text_parts(self, above=above), None))
 
     def __str__(self) -> str:
         return self.to_text()
 
     def document(self) -> Document:
         """What the page shows."""
-        return _page.document(self)
+        good, count = self.exit_code == 0, len(self.processes)
+        command = shlex.join(self.command)
+        failed = _failure_table(self)
+        left = [_titled(title, text) for title, text in _last_words(self.first_error or {})]
+        timeline, bars = _timeline(self)
+        return Document(
+            title=f"{self.cause}: {command}"[:200],
+            mark=Cell("Done", "good") if good else Cell(f"Failed: {self.cause}", "bad"),
+            heading=command if len(command) <= 200 else f"{command[:200]}…",
+            summary=self.summary,
+            small=[
+                f"exit code {self.exit_code}",
+                f"{count} process{'' if count == 1 else 'es'}",
+                f"{seconds_text(self.seconds)} from {self.started}",
+            ],
+            sections=[
+                Section("The first failure", [failed, *left] if failed.rows else []),
+                Section("Processes", [_end_table(self), Legend(bars), timeline]),
+                *_lists(self),
+                Section("Versions and settings", [_fact_table(self)]),
+            ],
+        )
 
     def write(
         self,
@@ -170,17 +192,53 @@ class RunReport(HasPage):
         return True
 
 
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # such as a window's title
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # turn the text that follows around
-)
+def _text_parts(report: RunReport, *, above: bool) -> Iterator[Part]:
+    """What the text has, in order."""
+    yield Paragraph(f"{report.cause}: {report.summary}")
+    yield Paragraph(
+        f"exit code {report.exit_code}, after {report.seconds:.1f} s, started {report.started}"
+    )
+    error = report.first_error or {}
+    if above and _has_traceback(error):
+        error = {**error, "traceback": "", "log_tail": ""}
+    ends = _ends(report.processes, error.get("process"))
+    more = sum(len(group) for _, group in ends[_NAMED:])
+    lines = [_end_line(state, group) for state, group in ends[:_NAMED]]
+    yield _untitled(Items([*lines, f"and {more} more, in report.json"] if more else lines))
+    for title, text in _last_words(error):
+        last = "\n".join(text.rstrip().splitlines()[-_LAST_LINES:])
+        yield _untitled(Lines(last, title))
+    for title, items in (
+        ("killed, because their programs left them behind", _killed(report)),
+        ("logs that are not complete", report.broken_logs),
+    ):
+        if items:
+            yield Section(title, [Items(items[:_NAMED], max(0, len(items) - _NAMED))])
+    for text in (*(f"refused: {refused}" for refused in report.refused), *report.notes):
+        yield _untitled(Paragraph(text))
+    yield _untitled(Paragraph(f"logs and report: {report.folder}"))
 
 
-def _plain(text: str) -> str:
-    """The text without control characters, which could hide it on a terminal; line ends stay."""
-    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else ascii(found[0])[1:-1], text)
+def _untitled(part: Part) -> Section:
+    return Section("", [part], titled=False)
+
+
+def _titled(title: str, text: str) -> Lines:
+    return Lines(text, title[0].upper() + title[1:])
+
+
+def _end_line(state: str, group: Sequence[Row]) -> str:
+    """One kind of end, with its processes and hosts."""
+    hosts = list(dict.fromkeys(row["host"] for row in group if row["host"]))
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    if len(hosts) > _HOSTS:
+        where = f" on {len(hosts)} hosts"
+    some = "process" if len(group) == 1 else "processes"
+    return f"{some} {ranges_text(row['index'] for row in group)}{where}: {state}"
+
+
+def _killed(report: RunReport) -> list[str]:
+    return [f"process {row['index']}: {what}" for row in report.processes for what in row["killed"]]
 
 
 def _has_traceback(error: Mapping[str, Any]) -> bool:
@@ -189,17 +247,64 @@ def _has_traceback(error: Mapping[str, Any]) -> bool:
     return bool(lines) and lines[-1] in (error.get("log_tail") or "").splitlines()
 
 
+def _last_words(error: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the process that broke the run left, with titles: the traceback, or its last lines."""
+    process, trace = error.get("process"), str(error.get("traceback") or "")
+    printed, left_out = own_lines(str(error.get("log_tail") or ""))
+    without = f" (without {left_out} of Gloo)" if left_out else ""
+    left = [
+        (f"traceback of process {process}", trace),
+        (f"last lines that process {process} printed{without}", "" if trace else printed),
+        (f"Python stacks of process {process}", str(error.get("stacks") or "")),
+    ]
+    return [(title, text) for title, text in left if text.strip()]
+
+
+def _ends(rows: Sequence[Row], culprit: int | None) -> list[tuple[str, list[Row]]]:
+    """The processes by how they ended: what broke the run, other failures, and then the rest."""
+    groups: dict[str, list[Row]] = {}
+    for row in _ordered(rows, culprit):
+        groups.setdefault(str(row["state"]), []).append(row)
+    return list(groups.items())
+
+
+def _ordered(rows: Iterable[Row], culprit: int | None) -> list[Row]:
+    """The processes, those that say most about the failure first."""
+    return sorted(
+        rows,
+        key=lambda r: (
+            r["index"] != culprit,
+            r["exit_code"] == 0,
+            r["by_supervisor"],
+            r["index"],
+        ),
+    )
+
+
+# What a process does after it has entered a phase, and the colour of it.
+_AFTER = {
+    "joined": ("waiting for the others", 5),
+    "spawned": ("starting", 4),
+    "started": ("running", 1),
+    "initializing": ("initializing", 2),
+    "initialized": ("running", 1),
+    "shutdown": ("ending", 3),
+    "ending": ("ending", 3),
+}
+_FAILURES = ("error", "stalled", "lost", "gave_up")
+
+
 def first_error(failure: Failure, states: Sequence[ProcessState], now: float) -> dict[str, Any]:
     """The failure with host, phase, log and exception of its process."""
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         "process": failure.process,
         "seconds_before_end": round(now - failure.at, 3),
         "time": utc(now - failure.at),
     }
     if failure.process is None:
-        return found
+        return details
     state = states[failure.process]
-    found |= {
+    details |= {
         "host": state.host,
         "phase": state.phase,
         "log": state.log,
@@ -207,8 +312,8 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
         "stacks": state.stacks,
     }
     if state.error is not None:
-        found |= _exception(state.error)
-    return found
+        details |= _exception(state.error)
+    return details
 
 
 def process_row(state: ProcessState, began: float) -> dict[str, Any]:
@@ -249,24 +354,15 @@ def alone(
     folder: Path | None,
     command: Sequence[str],
 ) -> RunReport:
-    """The report of one process alone, because process 0 is gone or was never reached.
-
-    Args:
-        state: The process, as its own supervisor knows it.
-        why: What happened.
-        joined: Whether it had joined the roll-call.
-        began: When its supervisor began, in monotonic seconds.
-        folder: As in `RunOptions`.
-        command: The program and its arguments.
-    """
+    """The report of one process alone, because process 0 is gone or was never reached."""
     now = time.monotonic()
     head = ProcessState(0)
-    found = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
+    broken = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
     return RunReport(
-        cause=found.cause,
-        exit_code=found.exit_code,
-        summary=found.summary,
-        first_error=first_error(found, [head], now),
+        cause=broken.cause,
+        exit_code=broken.exit_code,
+        summary=broken.summary,
+        first_error=first_error(broken, [head], now),
         processes=[process_row(state, began)],
         seconds=round(now - began, 3),
         started=utc(now - began),
@@ -276,32 +372,160 @@ def alone(
     )
 
 
-def utc(seconds_ago: float = 0.0) -> str:
-    """The UTC time so many seconds ago, in ISO 8601 with milliseconds."""
-    at = datetime.now(UTC).timestamp() - seconds_ago
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+def _failure_table(report: RunReport) -> Table:
+    """Where and when the run broke; its header says what happened."""
+    error = report.first_error or {}
+    process, before = error.get("process"), error.get("seconds_before_end")
+    at = None if before is None else max(0.0, report.seconds - before)
+    row = next((r for r in report.processes if r["index"] == process), None)
+    facts = {
+        "process": "" if process is None else str(process),
+        "host": str(error.get("host") or ""),
+        "after": "" if at is None else seconds_text(at),
+        "time": str(error.get("time") or ""),
+        "while": "" if row is None or at is None else _doing(row, at, report.seconds),
+        "exception": str(error.get("exception") or ""),
+        "log": str(error.get("log") or ""),
+    }
+    shown = {name: text for name, text in facts.items() if text}
+    rows = [list(shown.values())] if shown else []
+    return Table("Where and when", list(shown), rows)
 
 
-def say(text: str) -> None:
-    """Print a line to stderr, in order with the output of the programs."""
-    _, err = terminals()
-    err.put(f"{break_lines(f'pyreactant: {_plain(text)}')}\n".encode(errors="backslashreplace"))
+def _doing(row: Row, at: float, end: float) -> str:
+    """What a process did at a time."""
+    done = [name for name, _, start, _ in _periods(row["times"], end) if start <= at]
+    return done[-1] if done else ""
 
 
-def _end_lines(rows: Sequence[Row], culprit: int | None) -> list[str]:
-    """One line for each kind of end, with its processes and hosts."""
-    groups = ends(rows, culprit)
-    lines = []
-    for state, group in groups[:_ENDS]:
-        hosts = list(dict.fromkeys(row["host"] for row in group if row["host"]))
-        where = f" on {', '.join(hosts)}" if hosts else ""
-        if len(hosts) > _HOSTS:
-            where = f" on {len(hosts)} hosts"
-        some = "process" if len(group) == 1 else "processes"
-        lines.append(f"  {some} {ranges_text(row['index'] for row in group)}{where}: {state}")
-    more = sum(len(group) for _, group in groups[_ENDS:])
-    return [*lines, f"  and {more} more, in report.json"] if more else lines
+def _end_table(report: RunReport) -> Table:
+    """How many processes ended in which way."""
+    culprit = (report.first_error or {}).get("process")
+    lines: list[list[Cell | str]] = [
+        [
+            _end(next(filter(_innocent, group), group[0])),
+            str(len(group)),
+            str(len({row["host"] for row in group})),
+            ranges_text(row["index"] for row in group),
+        ]
+        for _, group in _ends(report.processes, culprit)
+    ]
+    head = ["end", "number", "hosts", "processes"]
+    return Table("How the processes ended", head, lines, numbers=(1, 2))
 
 
-def _indent(text: str) -> str:
-    return "\n".join(f"  | {line}" for line in text.rstrip().splitlines()[-40:])
+def _end(row: Row) -> Cell:
+    """How a process ended; without a look if its supervisor ended it."""
+    look = "good" if row["exit_code"] == 0 else "" if _innocent(row) else "bad"
+    return Cell(str(row["state"]), look)
+
+
+def _timeline(report: RunReport) -> tuple[Table, list[Bar]]:
+    """The phases of the processes that matter most, what broke the run first."""
+    culprit = (report.first_error or {}).get("process")
+    errors_first = sorted(_ordered(report.processes, culprit), key=lambda r: not r["error"])
+    shown = sorted(errors_first, key=lambda r: r["index"] != culprit)[:_SHOWN]
+    end = max([report.seconds, 1e-3, *(t for r in shown for t in r["times"].values())])
+    bars = [_bar(row, end) for row in shown]
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(str(row["index"]), "bad" if row["index"] == culprit else ""),
+            str(row["host"] or "-"),
+            _end(row),
+            str(row["collectives"]),
+            Cell("", bar=bar),
+        ]
+        for row, bar in zip(shown, bars, strict=True)
+    ]
+    table = Table(
+        f"Phases of each process, from 0 to {seconds_text(end)}",
+        ["process", "host", "end", "collectives", "phases"],
+        rows,
+        numbers=(3,),
+        left_out=len(report.processes) - len(shown),
+    )
+    return table, bars
+
+
+def _bar(row: Row, end: float) -> Bar:
+    parts, words = [], []
+    for name, colour, start, stop in _periods(row["times"], end):
+        parts.append(Piece(name, start / end, (stop - start) / end, colour))
+        words.append(f"{name} until {seconds_text(stop)}")
+    exited = row["times"].get("exited", end)
+    failed = min(_failures(row), default=exited if row["exit_code"] else None)
+    if failed is not None:
+        at, until = _clamped(failed, end), _clamped(exited, end)
+        name, colour = ("ended by the supervisor", NEUTRAL) if _innocent(row) else ("failed", 0)
+        parts.append(Piece(name, min(at / end, 0.99), max((until - at) / end, 0.01), colour))
+        words.append(f"{name} after {seconds_text(at)}")
+    return Bar(", ".join(words) or "no phase was reported", parts)
+
+
+def _failures(row: Row) -> list[float]:
+    """When a process failed by itself, in any way but its exit code."""
+    return [row["times"][kind] for kind in _FAILURES if kind in row["times"]]
+
+
+def _innocent(row: Row) -> bool:
+    """Whether a process ended only because its supervisor ended it."""
+    return row["by_supervisor"] and not _failures(row)
+
+
+def _periods(times: Mapping[str, float], end: float) -> Iterator[tuple[str, int, float, float]]:
+    """Name, colour, start and end of what a process did one after the other."""
+    reached = sorted((at, name) for name, at in times.items() if name in (*_AFTER, "exited"))
+    stops = [*(at for at, _ in reached), times.get("lost", end)][1:]  # none without a phase
+    periods = [
+        (*_after(name, times), _clamped(at, end), _clamped(stop, end))
+        for (at, name), stop in zip(reached, stops, strict=True)
+        if name != "exited"
+    ]
+    for (name, colour), group in itertools.groupby(periods, lambda p: p[:2]):
+        joined = list(group)
+        if joined[-1][3] > joined[0][2]:
+            yield name, colour, joined[0][2], joined[-1][3]
+
+
+def _after(phase: str, times: Mapping[str, float]) -> tuple[str, int]:
+    """What a process does in a phase.
+
+    A command says nothing of its start, so it runs from the beginning. A program that initializes
+    a runtime starts until then.
+    """
+    initializes = "initializing" in times or "initialized" in times
+    if phase == "spawned" and "started" not in times and not initializes:
+        phase = "started"
+    elif phase == "started" and initializes:
+        phase = "spawned"
+    return _AFTER[phase]
+
+
+def _clamped(at: float, end: float) -> float:
+    return min(max(at, 0.0), end)
+
+
+def _lists(report: RunReport) -> Iterator[Section]:
+    """What else happened."""
+    restarts = [f"{each['at']}: {each['summary']}" for each in report.restarts]
+    stalls = [", ".join(map(str, each.values())) for each in report.stalls]
+    for title, lines in (
+        ("Notes", list(report.notes)),
+        ("Restarts", restarts),
+        ("Without progress", stalls),
+        ("Killed, because their programs left them behind", _killed(report)),
+        ("Refused connections", list(report.refused)),
+    ):
+        if lines:
+            yield Section(title, [Items(lines[:_LISTED], max(0, len(lines) - _LISTED))])
+
+
+def _fact_table(report: RunReport) -> Table:
+    rows = [
+        ("command", shlex.join(report.command)),
+        ("folder", report.folder),
+        ("commit", commit_text(report.git)),
+        ("mutual TLS", report.mutual_tls if report.mutual_tls == "on" else ""),
+        *((str(key), str(value)) for key, value in report.facts.items()),
+    ]
+    return facts_table("The run", rows)

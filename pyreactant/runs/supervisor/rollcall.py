@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 
 from ...base.errors import RendezvousError
 from ...base.lines import LineCodec, Message, Strangers, encode, parse
-from ...process.events import EVENTS, FIRST, Admitted, Alive, Event, Join, Refused, read, write
+from ...process.events import Admitted, Alive, Event, HeadMessage, Join, Refused, read, write
 from ...process.group.coordinator import listen
 from ...process.group.group import split_address
-from .connection import CONVERSATION, FromHead, Member
+from .connection import CONVERSATION, Member
 
 _BEATS = 1024
 """Heartbeats of a second, from all members together."""
@@ -38,12 +38,7 @@ _ALIVE = encode(write(Alive()))
 
 
 def heartbeat_period(timeout: float, members: int) -> float:
-    """Seconds between heartbeats.
-
-    Args:
-        timeout: Seconds without a heartbeat after which a supervisor is lost.
-        members: Number of processes of the run.
-    """
+    """Seconds between heartbeats."""
     return min(max(1.0, members / _BEATS), timeout / 4)
 
 
@@ -51,12 +46,10 @@ class RollCall:
     """Process 0's end: admits peers that have the secret, and passes on their messages.
 
     Args:
-        secret: The run's secret.
         admit: Called with the first message of a peer that has the secret; returns why the peer
             is refused, or None.
         receive: Called with every event that it tells later.
         lose: Called with the process index and the reason when a member is lost.
-        heartbeat_timeout: Seconds without a message after which a member is lost.
         certify: Called with the first message of a peer that has the secret; returns the
             certificate for a new member. It may raise ValueError.
         refusal_code: Exit code of the processes that are refused; None if their own decides.
@@ -90,10 +83,6 @@ class RollCall:
     async def listen(self, address: str, expected: int) -> None:
         """Start to listen on the address's port.
 
-        Args:
-            address: Address of process 0, HOST:PORT.
-            expected: Number of processes of the run.
-
         Raises:
             RendezvousError: The port is in use, or the host does not resolve.
         """
@@ -118,7 +107,7 @@ class RollCall:
             self._accept_from(listener)
         self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
 
-    def broadcast(self, message: FromHead) -> None:
+    def broadcast(self, message: HeadMessage) -> None:
         """Send an order to every member."""
         text = encode(write(message))
         for member in list(self.members.values()):
@@ -200,13 +189,13 @@ class RollCall:
             self._admit_member(member, parse(text))
         elif text != _ALIVE:
             # A member can report events of its own process only.
-            event = read(EVENTS, {**parse(text), "process": member.process})
+            event = read(Event, {**parse(text), "process": member.process})
             if event is not None:
                 self._receive(event)
 
     def _admit_member(self, member: Member, message: Message) -> None:
         self._strangers.discard(member)
-        hello = read(FIRST, message)
+        hello = read(Join, message)
         if hello is None:
             self._refuse(member, f"its first message is malformed: {message!s:.200}")
             return

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from ...process.events import (
     Cooperates,
@@ -209,3 +210,9 @@ def names(states: Sequence[ProcessState], limit: int = 4) -> str:
     """The names of several processes, for a sentence."""
     text = ", ".join(s.name() for s in states[:limit])
     return text + (f" and {len(states) - limit} more" if len(states) > limit else "")
+
+
+def utc(seconds_ago: float = 0.0) -> str:
+    """The UTC time so many seconds ago, in ISO 8601 with milliseconds."""
+    at = datetime.now(UTC).timestamp() - seconds_ago
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,11 +31,11 @@ from .connection import CannotStartError, Uplink, hello, join
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
 from .options import RunOptions, device_settings, fresh_folder, release
-from .output import close_terminals, terminals
+from .output import close_terminals, say, terminals
 from .program import find_program
-from .report import RunReport, alone, say, utc
+from .report import RunReport, alone
 from .rollcall import RollCall, heartbeat_period
-from .state import ProcessState
+from .state import ProcessState, utc
 from .unstarted import others_told
 from .watch import WARNINGS, handled
 
@@ -73,15 +73,12 @@ def supervise(options: RunOptions) -> int:
     with others_told():
         group = _group(options)
         follows = options.processes is None and group.process_index > 0
-        prepared = (_prepare_to_follow if follows else _prepare_to_lead)(options, group)
-    keys = prepared.keys
+        supervisor = (_Follower if follows else _Leader)(options, group)
     try:
-        return asyncio.run(_supervise(_Follower if follows else _Leader, options, group, prepared))
+        return asyncio.run(supervisor.run())
     finally:
-        if not follows:
-            release(prepared.folder)
-        keys.remove()
-        close_terminals(5)
+        supervisor.close()
+        close_terminals()
 
 
 def _group(options: RunOptions) -> ProcessGroup:
@@ -101,91 +98,65 @@ def _group(options: RunOptions) -> ProcessGroup:
     return group
 
 
-def _keys(options: RunOptions, group: ProcessGroup) -> Keys:
-    """The keys of the programs that this supervisor starts."""
-    count = options.processes or group.num_processes
-    indices = range(count) if group.num_processes == 1 else [group.process_index]
-    return Keys(indices, off_reason(options.backend, count, options.no_mtls))
+class _Supervisor:
+    """What all supervisors have: the keys of their programs, and the agent that runs these."""
+
+    def __init__(
+        self, options: RunOptions, group: ProcessGroup, indices: Sequence[int], secret: bytes
+    ) -> None:
+        self._options, self._group, self._indices, self._secret = options, group, indices, secret
+        self._count = options.processes or group.num_processes
+        shared = {MEETING_SECRET: meeting_secret(secret)}
+        devices = device_settings(options, group, len(indices))
+        settings = [{**own, **shared} for own in devices]
+        off = off_reason(options.backend, self._count, options.no_mtls)
+        self._keys = Keys(indices, off)
+        self._agent = Agent(options, indices, settings, self._emit, self._keys.variables)
+
+    async def run(self) -> int:
+        """Supervise the programs; return the exit code of the run."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Delete what only the run needed."""
+        self._keys.remove()
+
+    def _emit(self, event: Event) -> None:
+        """Tell the head of an event here."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
-    """All that a supervisor has checked and made before it meets the others."""
-
-    secret: bytes
-    settings: list[dict[str, str]]
-    keys: Keys
-    run: str = ""
-    folder: Path = Path()
-
-
-def _prepare_to_follow(options: RunOptions, group: ProcessGroup) -> _Prepared:
-    secret = run_secret(group)
-    settings = _settings(options, group, 1, secret)
-    return _Prepared(secret=secret, settings=settings, keys=_keys(options, group))
-
-
-def _prepare_to_lead(options: RunOptions, group: ProcessGroup) -> _Prepared:
-    count = options.processes or group.num_processes
-    remote = group.num_processes > 1
-    here = 1 if remote else count
-    files = _FILES * here + (count if remote else 0) + _MORE_FILES
-    raise_limit(files, f"{count} processes", spare=_SPARE_FILES + (count if remote else 0))
-    secret = run_secret(group) if remote else secrets.token_bytes(32)
-    run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
-    return _Prepared(
-        secret=secret,
-        settings=_settings(options, group, here, secret),
-        keys=_keys(options, group),
-        run=run,
-        folder=fresh_folder(options.folder, run, env_int("SLURM_RESTART_COUNT") or 0),
-    )
-
-
-async def _supervise(
-    kind: "type[_Leader | _Follower]",
-    options: RunOptions,
-    group: ProcessGroup,
-    prepared: _Prepared,
-) -> int:
-    return await kind(options, group, prepared).run()
-
-
-class _Leader:
+class _Leader(_Supervisor):
     """The supervisor of process 0, or the only one of a run on one machine."""
 
-    def __init__(self, options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> None:
+    def __init__(self, options: RunOptions, group: ProcessGroup) -> None:
         count = options.processes or group.num_processes
         self._remote = group.num_processes > 1
-        self._options, self._group, self._prepared, self._count = options, group, prepared, count
-        self._indices = [0] if self._remote else list(range(count))
+        members = count if self._remote else 0
+        indices = [0] if self._remote else list(range(count))
+        files = _FILES * len(indices) + members + _MORE_FILES
+        raise_limit(files, f"{count} processes", spare=_SPARE_FILES + members)
+        secret = run_secret(group) if self._remote else secrets.token_bytes(32)
+        super().__init__(options, group, indices, secret)
+        run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
+        restart = env_int("SLURM_RESTART_COUNT") or 0
         self._program = find_program(options.program)
-        self._certifier = Certifier(prepared.run, count, prepared.keys)
+        self._certifier = Certifier(run, count, self._keys)
         hosts: Sequence[str | None] = group.hosts or [None] * count
         if not self._remote:
             hosts = [hosts[0]] * count  # the launcher names the host of its one process
+        self._folder = fresh_folder(options.folder, run, restart)
         self._head = Head(
             options,
             [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)],
             self._broadcast,
-            coordinator=_coordinator(group, count),
-            run=prepared.run,
-            folder=prepared.folder,
-            restart=env_int("SLURM_RESTART_COUNT") or 0,
-        )
-        self._agent = Agent(
-            self._indices,
-            options.program,
-            prepared.settings,
-            self._head.apply,
-            shown=True,
-            only=None if options.all_output else 0,
-            stall_timeout=options.stall_timeout,
-            start_timeout=options.start_timeout,
-            certificates=prepared.keys.variables,
+            coordinator=self._free_address,
+            run=run,
+            folder=self._folder,
+            restart=restart,
         )
         self._roll_call = RollCall(
-            prepared.secret,
+            secret,
             self._head.admit,
             self._head.apply,
             self._head.lose,
@@ -195,7 +166,7 @@ class _Leader:
 
     async def run(self) -> int:
         """Supervise the run; return its exit code."""
-        options, head, certifier = self._options, self._head, self._certifier
+        options, head = self._options, self._head
         if self._program.note and not options.quiet:
             say(self._program.note)
         if self._remote:
@@ -204,28 +175,35 @@ class _Leader:
             head.refused = self._roll_call.refused
         for index in self._indices:
             head.admit(hello(index, self._count, facts() if self._remote else {}))
-            self._certify(partial(certifier.admit, index))
+            self._certify(partial(self._certifier.admit, index))
         with handled(lambda number: head.apply(GotSignal(number))):
-            watch = asyncio.create_task(self._agent.watch())
             git = GitState(Path.cwd())
-            own_facts = asyncio.create_task(asyncio.to_thread(facts))
-            try:
+            async with self._agent:
+                own_facts = asyncio.create_task(asyncio.to_thread(facts))
                 report = replace(await head.run(), facts=await own_facts)
-            finally:
-                watch.cancel()
-                await self._agent.end(stacks=False)
-                self._agent.close()
-                commit = await asyncio.to_thread(git.result, _GIT)
-        mutual_tls = f"off: {certifier.off}" if certifier.off else "on"
-        note = off_note(options.backend, self._count, certifier.off)
-        notes = [note] if note else []
-        report = replace(report, git=commit, mutual_tls=mutual_tls, notes=notes)
-        report.write(self._prepared.folder, page=options.html, overwrite=options.overwrite)
+            commit = await asyncio.to_thread(git.result, _GIT)
+        off = self._certifier.off
+        note = off_note(options.backend, self._count, off)
+        report = replace(
+            report,
+            git=commit,
+            mutual_tls=f"off: {off}" if off else "on",
+            notes=[note] if note else [],
+        )
+        report.write(self._folder, page=options.html, overwrite=options.overwrite)
         if self._remote:
             self._roll_call.broadcast(Report(report.exit_code, report.summary))
             await self._roll_call.close()
         _show(report, options)
         return report.exit_code
+
+    def close(self) -> None:
+        """Give the run's folder back, too."""
+        release(self._folder)
+        super().close()
+
+    def _emit(self, event: Event) -> None:
+        self._head.apply(event)
 
     def _broadcast(self, order: Order) -> None:
         """Send an order to every machine."""
@@ -246,74 +224,73 @@ class _Leader:
         try:
             work()
         except FileError as error:
-            self._head.apply(Raised.of(error, self._indices[0]))
+            self._emit(Raised.of(error, self._indices[0]))
+
+    def _free_address(self) -> str | None:
+        """An address with a free port for the runtime's own coordinator, if it needs one."""
+        if self._count == 1:
+            return None
+        address = self._group.coordinator_address
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1" if address is None else "", 0))
+            port = probe.getsockname()[1]
+        return join_address("127.0.0.1" if address is None else split_address(address)[0], port)
 
 
-class _Follower:
+class _Follower(_Supervisor):
     """The supervisor of any other process: carries out the orders of process 0's."""
 
-    def __init__(self, options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> None:
-        index = group.process_index
-        self._options, self._group, self._prepared, self._index = options, group, prepared, index
+    def __init__(self, options: RunOptions, group: ProcessGroup) -> None:
+        self._index = group.process_index
+        super().__init__(options, group, [self._index], run_secret(group))
         self._began = time.monotonic()
         self._uplink: Uplink | None = None
-        self._state = ProcessState(index, socket.gethostname(), pid=os.getpid())  # for `alone`
+        self._state = ProcessState(self._index, socket.gethostname(), pid=os.getpid())
         self._stop_requested = asyncio.Event()
-        self._agent = Agent(
-            [index],
-            options.program,
-            prepared.settings,
-            self._emit,
-            shown=options.all_output,
-            only=None,
-            stall_timeout=options.stall_timeout,
-            start_timeout=options.start_timeout,
-            certificates=prepared.keys.variables,
-        )
 
     async def run(self) -> int:
         """Supervise the program; return the exit code of the run."""
         with handled(self._on_signal):
-            watch = asyncio.create_task(self._agent.watch())
             stopping = asyncio.create_task(self._stop_unanswered())
             try:
-                self._uplink = await _unless_stopped(stopping, self._join())
-                self._state.enter("joined", time.monotonic())
-                try:
-                    self._prepared.keys.accept(self._index, self._uplink.welcome.mtls)
-                except FileError as error:
-                    self._emit(Raised.of(error, self._index))  # process 0 ends the run
-                return await _unless_stopped(stopping, self._follow_orders(self._uplink))
-            except CannotStartError:
-                raise
-            except PyReactantError as error:
-                self._emit(GaveUp(str(error), process=self._index))
-                await self._agent.end(stacks=True)
-                return self._report_alone(error)
+                async with self._agent:
+                    return await self._supervise(stopping)
             finally:
-                watch.cancel()
                 stopping.cancel()
-                await self._agent.end(stacks=False)
-                self._agent.close()
                 if self._uplink is not None:
                     self._uplink.close()
+
+    async def _supervise(self, stopping: "asyncio.Task[None]") -> int:
+        try:
+            self._uplink = await _unless_stopped(stopping, self._join())
+            self._state.enter("joined", time.monotonic())
+            try:
+                self._keys.accept(self._index, self._uplink.welcome.mtls)
+            except FileError as error:
+                self._emit(Raised.of(error, self._index))  # process 0 ends the run
+            return await _unless_stopped(stopping, self._follow_orders(self._uplink))
+        except CannotStartError:
+            raise
+        except PyReactantError as error:
+            self._emit(GaveUp(str(error), process=self._index))
+            await self._agent.end(stacks=True)
+            return self._report_alone(error)
 
     async def _join(self) -> Uplink:
         """Join the roll-call."""
         options, group = self._options, self._group
         assert group.coordinator_address is not None
-        offer = self._prepared.keys.offer(self._index)
         return await join(
             group.coordinator_address,
-            self._prepared.secret,
-            hello(self._index, group.num_processes, facts(), mtls=offer),
+            self._secret,
+            hello(self._index, self._count, facts(), mtls=self._keys.offer(self._index)),
             timeout=options.start_timeout,
             progress=_progress(options),
         )
 
     async def _follow_orders(self, uplink: Uplink) -> int:
         options = self._options
-        period = heartbeat_period(options.heartbeat_timeout, self._group.num_processes)
+        period = heartbeat_period(options.heartbeat_timeout, self._count)
         heartbeat = asyncio.create_task(_send_heartbeats(uplink, period))
         try:
             while True:
@@ -381,31 +358,6 @@ async def _unless_stopped(stopping: "asyncio.Task[None]", work: Coroutine[Any, A
         task.cancel()
         raise RendezvousError("a signal asked this process to stop, but process 0 does not answer")
     return task.result()
-
-
-def _settings(
-    options: RunOptions, group: ProcessGroup, count: int, secret: bytes
-) -> list[dict[str, str]]:
-    """The variables to set in the environment of each program of this machine."""
-    shared = {MEETING_SECRET: meeting_secret(secret)}
-    return [{**own, **shared} for own in device_settings(options, group, count)]
-
-
-def _coordinator(group: ProcessGroup, count: int) -> Callable[[], str | None]:
-    """A function that returns an address with a free port for the runtime's own coordinator."""
-
-    def free_address() -> str | None:
-        if count == 1:
-            return None
-        host = "127.0.0.1"
-        if group.coordinator_address is not None:
-            host, _ = split_address(group.coordinator_address)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1" if group.coordinator_address is None else "", 0))
-            port = probe.getsockname()[1]
-        return join_address(host, port)
-
-    return free_address
 
 
 def _progress(options: RunOptions) -> Callable[[str], None]:

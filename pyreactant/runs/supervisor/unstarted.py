@@ -14,8 +14,7 @@ from ...process.events import Join
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import run_secret
 from .connection import hello, join
-from .output import close_terminals
-from .report import say
+from .output import close_terminals, say
 from .rollcall import RollCall
 from .state import ProcessState
 from .watch import handled
@@ -53,7 +52,7 @@ def tell_others(error: PyReactantError) -> None:
     try:
         asyncio.run(_tell(error, group, secret))
     finally:
-        close_terminals(5)
+        close_terminals()
 
 
 async def _tell(error: PyReactantError, group: ProcessGroup, secret: bytes) -> None:

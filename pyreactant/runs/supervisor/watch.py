@@ -16,8 +16,7 @@ from ...base.errors import FileError
 from ...base.files import write_text
 from ...process.events import Order, Preempt, SendSignal, SendStacks, StopAt
 from .cause import Failure, failure
-from .report import utc
-from .state import ProcessState, names
+from .state import ProcessState, names, utc
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that only warn, as with Slurm's ``--signal=USR1@60``."""
@@ -180,12 +179,7 @@ class Waits:
         self._next = FIRST
 
     def message(self, states: Sequence[ProcessState], now: float) -> str | None:
-        """A sentence that is due now, or None; to be called often.
-
-        Args:
-            states: All processes.
-            now: Seconds of the head's monotonic clock.
-        """
+        """A sentence that is due now, or None; to be called often."""
         if now - self._looked < _PERIOD:
             return None
         self._looked = now
@@ -216,15 +210,7 @@ _STACKS = 1.0
 
 
 class Stalls:
-    """Collects the processes that report no progress, and reports them together.
-
-    Args:
-        folder: The run's folder, for the files with the stacks.
-        limit: `RunOptions.stall_timeout`.
-        ends: Whether such a run is ended.
-        broadcast: Sends an order to every machine.
-        say: Prints a line.
-    """
+    """Collects the processes that report no progress, and reports them together."""
 
     def __init__(
         self,
@@ -337,10 +323,6 @@ class Clock:
 
     JAX's coordinator takes the heartbeats' times from that clock, so that it finds all processes
     silent and they abort.
-
-    Args:
-        wall: The clock, in seconds.
-        now: The monotonic clock at the same time, as in all other times here.
     """
 
     def __init__(self, wall: float, now: float) -> None:
