@@ -306,7 +306,9 @@ def _resolution(resolution: "Resolution", *, decides: bool) -> Iterator[str]:
     mark = ">" if decides else " "
     yield f"{mark} {resolution.name:<18}  {resolution.reason}"
     for name, value in resolution.evidence.items():
-        yield from _wrapped(f"    {name}=", value)
+        # A terminal obeys control characters.
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+        yield from _wrapped(f"    {name}=", shown)
     error = resolution.error
     if error is not None and not decides:
         command = getattr(error, "command", None)

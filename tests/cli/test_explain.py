@@ -134,6 +134,14 @@ def test_no_secret_is_shown(arguments: list[str]) -> None:
     assert "connects to the coordinator without the proxy of http_proxy, HTTPS_PROXY" in ran.stdout
 
 
+def test_control_characters_are_shown() -> None:
+    """A variable's value neither colours the terminal nor forges a row."""
+    ran = explain(TPU_WORKER_HOSTNAMES="a\x1b[31m\n> Slurm  task 0,b", TPU_WORKER_ID="0")
+    assert ran.returncode == 2
+    assert "\x1b" not in ran.stdout + ran.stderr
+    assert "TPU_WORKER_HOSTNAMES=a\\x1b[31m\\n> Slurm" in ran.stdout
+
+
 def test_it_starts_nothing_heavy() -> None:
     code = (
         "import sys; from pyreactant.process.group import resolve; resolve(environ={});"

@@ -120,6 +120,11 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
         (JAX | {"JAX_COORDINATOR_ADDRESS": ""}, "JAX_COORDINATOR_ADDRESS must be set beside"),
         (JAX | {"JAX_COORDINATOR_ADDRESS": "h"}, "JAX_COORDINATOR_PORT must be set beside"),
         (JAX | {"JAX_PROCESS_ID": "2"}, "process_index must be from 0 to 1"),
+        ({"JAX_NUM_PROCESSES": "-2"}, "JAX_NUM_PROCESSES must be a whole number from 0, got -2"),
+        (
+            {"JAX_NUM_PROCESSES": "9" * 5000},
+            "JAX_NUM_PROCESSES must be a whole number, got '9{79}$",
+        ),
         ({"JAX_NUM_PROCESSES": "2.0"}, "JAX_NUM_PROCESSES must be a whole number, got '2.0'"),
         ({"PYREACTANT_JOB_REPLICAS": "2"}, "PYREACTANT_JOB_INDEX must be set beside"),
         (JAX | {"JAX_PROCESS_ID": "a"}, "JAX_PROCESS_ID must be a whole number, got 'a'"),

@@ -116,7 +116,7 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r}") from None
+        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r:.80}") from None
 
 
 def required(name: str, environ: Mapping[str, str]) -> str:

@@ -71,11 +71,14 @@ class Launcher:
 
     def _number(self, name: str, environ: Mapping[str, str]) -> int:
         try:
-            return env_int(name, environ) or 0
+            number = env_int(name, environ) or 0
         except InvalidArgumentError:
             if self.common:
                 return 0
             raise
+        if number < 0 and not self.common:
+            raise InvalidArgumentError(f"{name} must be a whole number from 0, got {number}")
+        return number
 
 
 def _host_and_port(host: str, port: str) -> Callable[[Mapping[str, str]], str]:
