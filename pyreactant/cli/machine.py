@@ -303,12 +303,12 @@ def _explained(explanation: "Explanation") -> Iterator[str]:
 
 
 def _resolution(resolution: "Resolution", *, decides: bool) -> Iterator[str]:
+    from ..process.group.group import printable
+
     mark = ">" if decides else " "
     yield f"{mark} {resolution.name:<18}  {resolution.reason}"
     for name, value in resolution.evidence.items():
-        # A terminal obeys control characters.
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
-        yield from _wrapped(f"    {name}=", shown)
+        yield from _wrapped(f"    {name}=", printable(value))
     error = resolution.error
     if error is not None and not decides:
         command = getattr(error, "command", None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...base.errors import InvalidArgumentError
 from ...base.facts import VISIBLE_GPUS, visible_gpus
 from ...base.settings import LOCAL_DEVICES
-from .group import LaunchError, env_int, local_devices
+from .group import LaunchError, assignments, defined_variables, env_int, local_devices
 
 _BINDS = ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURMD_TRES_BIND")
 VARIABLES = (
@@ -110,7 +110,7 @@ def _shared(gpus: int, tasks: int, local_index: int, command: str) -> Assignment
 
 
 def _too_many(environ: Mapping[str, str], tasks: int, visible: int, limit: str) -> LaunchError:
-    shown = ", ".join(f"{n}={environ[n]}" for n in VISIBLE_GPUS if n in environ)
+    shown = assignments(defined_variables(VISIBLE_GPUS, environ))
     return LaunchError(
         f"each of the {tasks} tasks on this node must see GPUs of its own, but this one sees "
         f"{visible} ({shown}), and {limit}; leave that variable to Slurm, or name each task's GPUs "

@@ -186,6 +186,16 @@ def defined_variables(names: Iterable[str], environ: Mapping[str, str]) -> dict[
     return {name: environ[name] for name in names if name in environ}
 
 
+def printable(value: str) -> str:
+    """A variable's value with its control characters escaped: a terminal obeys them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+
+
+def assignments(variables: Mapping[str, str]) -> str:
+    """Variables with their values, for messages: "RANK=1, WORLD_SIZE=2"."""
+    return ", ".join(f"{name}={printable(value)}" for name, value in variables.items())
+
+
 class LaunchError(InvalidArgumentError):
     """The process was started in a way that cannot work; the error has the command that does.
 

@@ -14,6 +14,7 @@ from ...base.settings import COORDINATOR, COUNT, INDEX
 from .group import (
     ProcessGroup,
     Resolution,
+    assignments,
     defined_variables,
     env_int,
     join_address,
@@ -188,7 +189,7 @@ def refuse_to_run_alone(resolution: Resolution, environ: Mapping[str, str]) -> R
     other = plain(environ)
     if not other.applies:
         return resolution
-    said = ", ".join(f"{name}={value}" for name, value in other.evidence.items())
+    said = assignments(other.evidence)
     error = InvalidArgumentError(
         f"{resolution.name} says that this process is the only one, but {said} says that it is one "
         f"of several; set {COUNT}, {INDEX} and {COORDINATOR} to decide, or {COUNT}=1 to run alone"
@@ -211,10 +212,9 @@ def _group(launcher: Launcher, environ: Mapping[str, str]) -> ProcessGroup:
 
 
 def _refusal(launcher: Launcher, environ: Mapping[str, str]) -> InvalidArgumentError:
-    said = defined_variables(launcher.variables, environ)
+    said = assignments(defined_variables(launcher.variables, environ))
     return InvalidArgumentError(
-        f"{', '.join(f'{name}={value}' for name, value in said.items())} (from {launcher.name}) "
-        "means that this process is one of several, but does not say how it meets the others; set "
-        f"{COUNT}, {INDEX} and {COORDINATOR} (host:port of process 0) in each process, or "
-        f"{COUNT}=1 to run alone"
+        f"{said} (from {launcher.name}) means that this process is one of several, but does not "
+        f"say how it meets the others; set {COUNT}, {INDEX} and {COORDINATOR} (host:port of process 0) in "
+        f"each process, or {COUNT}=1 to run alone"
     )
