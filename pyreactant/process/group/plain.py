@@ -215,6 +215,6 @@ def _refusal(launcher: Launcher, environ: Mapping[str, str]) -> InvalidArgumentE
     said = assignments(defined_variables(launcher.variables, environ))
     return InvalidArgumentError(
         f"{said} (from {launcher.name}) means that this process is one of several, but does not "
-        f"say how it meets the others; set {COUNT}, {INDEX} and {COORDINATOR} (host:port of process 0) in "
-        f"each process, or {COUNT}=1 to run alone"
+        f"say how it meets the others; set {COUNT}, {INDEX} and {COORDINATOR} (host:port of "
+        f"process 0) in each process, or {COUNT}=1 to run alone"
     )
