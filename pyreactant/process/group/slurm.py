@@ -79,7 +79,7 @@ def _shell(environ: Mapping[str, str]) -> ProcessGroup:
         if env_int(name, environ):
             raise InvalidArgumentError(
                 f"{name}={environ[name]} says that this is one of several tasks of Slurm job "
-                f"{environ['SLURM_JOB_ID']}, but SLURM_STEP_ID is not set; pass the whole "
+                f"{environ['SLURM_JOB_ID']}, but it is in no step of srun; pass the whole "
                 f"environment on, or set {COUNT}, {INDEX} and {COORDINATOR} instead, or {COUNT}=1 "
                 "to run alone"
             )
