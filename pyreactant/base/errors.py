@@ -64,6 +64,8 @@ class PyReactantError(Exception):
     """
 
     exit_code: int = ExitCode.FAILED
+    failed_process: int | None = None
+    """The process that failed, if this error only says so on another one."""
 
 
 class InvalidArgumentError(PyReactantError, ValueError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.runtimes.known import BACKENDS
-from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
+from ..arrays.text import SPEC_HELP, hanging, width_of
 from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
@@ -218,9 +218,6 @@ def crosscheck(
         _list(as_json)
         return
     coverage = "quick" if quick else "thorough" if thorough else "usual"
-    # Parse the text first, so that a typing error does not wait for imports.
-    specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
-    chosen_mesh = None if mesh is None else parse_mesh(mesh)
     check_page(html)
     check_outputs({"html": html, "request": request}, overwrite=overwrite)
     if html is not None and out is not None and target_of(html) == target_of(out / REPORT):
@@ -229,24 +226,21 @@ def crosscheck(
         )
     from ..check import run
     from ..check.programs import find_case
-    from ..check.request import CheckRequest, write_request
-    from ..check.request import coverage as choose_coverage
+    from ..check.request import write_request
 
     # A program's module may lie in the current folder; the runs inherit the import path.
     sys.path.append(str(Path.cwd()))
     selection = "all" if every else programs or "matmul"
     if request is not None:
-        sets, extent = choose_coverage(coverage, every)
-        written = CheckRequest(
-            programs=run.selected(selection),
+        written = run.request_of(
+            selection,
+            coverage=coverage,
             size=size,
             dtype=dtype,
             seed=seed,
-            mesh=chosen_mesh,
-            specs=tuple(specs) if specs else None,
+            mesh=mesh,
+            spec=spec,
             repeat=repeat,
-            sets=sets,
-            extent=extent,
         )
         for program in written.programs:
             find_case(program)
@@ -262,8 +256,8 @@ def crosscheck(
                 backends=backends,
                 processes=processes,
                 devices_per_process=devices_per_process,
-                mesh=chosen_mesh,
-                spec=specs,
+                mesh=mesh,
+                spec=spec,
                 size=size,
                 dtype=dtype,
                 seed=seed,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import ExitCode, code_of_signal
+from ..base.say import say
 from .command import App, Beside
 from .declared import takes_settings
 from .tpu_options import (
@@ -28,7 +29,6 @@ from .tpu_options import (
     parent_of,
     path_of,
     target_of,
-    tell,
     telling,
     with_settings,
 )
@@ -94,9 +94,9 @@ def create(
                     printed = start_ray(job, workers, lease)
                 lease.keep()
     except Interrupted as end:
-        tell(f"ended by {end}")
+        say(f"ended by {end}")
         raise typer.Exit(code_of_signal(end.number)) from None
-    tell(
+    say(
         f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
         f"{cost_of_forgetting(request)}; delete it with: "
         f"pyreactant tpu delete --name {request.name} --project {request.project} "
@@ -120,7 +120,7 @@ def wait_until_active(
 
     path = path_of(settings)
     with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
-        wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, tell)
+        wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, say)
 
 
 @app.command(cls=with_settings(*RESOURCE), epilog=examples(f"status --name mine {PLACE} --json"))
@@ -139,7 +139,7 @@ def status(
     path = path_of(settings)
     left = list(leftovers(Journal(), path=path))
     for slices in left:  # this needs no answer of the service
-        tell(str(slices))
+        say(str(slices))
     resource = connect(transport).get(path)
     if resource is None:
         raise CloudError(f"there is no queued resource {path}")
@@ -177,7 +177,7 @@ def delete(
     path = path_of(settings)
     with working(f"deleting {path.rpartition('/')[2]}"):
         client = connect(transport, patience=min(timeout, PATIENCE))
-        Deleter(client, Journal(), tell, timeout).delete_named(path)
+        Deleter(client, Journal(), say, timeout).delete_named(path)
 
 
 @app.command(cls=with_settings(*LOCATION), epilog=examples("gc", f"gc {PLACE} --dry-run"))
@@ -214,7 +214,7 @@ def gc(
 
     parents = [parent_of(settings)] if settings else []
     client = connect(transport, patience=min(timeout, PATIENCE))
-    deleter = Deleter(client, Journal(), tell, timeout)
+    deleter = Deleter(client, Journal(), say, timeout)
     findings = Collector(deleter, dry_run=dry_run, force=force).collect(parents)
     if as_json:
         rows = [{"name": f.name, "action": f.action, "text": f.text} for f in findings]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import InvalidArgumentError, RequirementError
+from ..base.say import say
 from .command import KEYWORDS
 from .declared import DeclaredCommand, Options, chosen
 
@@ -110,29 +111,24 @@ def connect(transport: str, *, patience: float = PATIENCE) -> "Client":
             f"Google's client for Cloud TPU cannot be imported ({error}); install it with: "
             "python -m pip install 'pyreactant[tpu]'"
         ) from error
-    return Client(transport=transport, patience=patience, tell=tell)
-
-
-def tell(text: str) -> None:
-    """Print a message for the user."""
-    print(f"pyreactant: {text}", file=sys.stderr, flush=True)
+    return Client(transport=transport, patience=patience, tell=say)
 
 
 @contextlib.contextmanager
 def telling(what: str) -> Iterator[Callable[[str], None]]:
-    """`tell`; on a terminal with a line below that has the last message and the time.
+    """`say`; on a terminal with a line below that has the last message and the time.
 
     A file or a pipe has the messages already.
     """
     from .console import working
 
     if not sys.stderr.isatty():
-        yield tell
+        yield say
         return
     with working(what) as update:
 
         def both(text: str) -> None:
-            tell(text)
+            say(text)
             update(text)
 
         yield both

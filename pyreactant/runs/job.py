@@ -17,8 +17,8 @@ from ..base.errors import (
     RequirementError,
     argument,
 )
+from ..base.say import Repeated
 from . import targets, values
-from .keeper import Repeated
 from .record import Record, Status
 from .store import find
 

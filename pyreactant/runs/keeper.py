@@ -24,6 +24,7 @@ from typing import Any
 
 from ..base.errors import ExitCode, PyReactantError, RequirementError
 from ..base.files import cache_folder
+from ..base.say import say
 from ..base.settings import JOB
 from ..process.group import resolve
 from .record import Record, Status, create, load, private_file, private_folder, release, written
@@ -31,8 +32,6 @@ from .record import Record, Status, create, load, private_file, private_folder, 
 _TICK = 0.1
 _ROOM = 600.0
 """Seconds for which a keeper waits until the disk has room for the job's last state."""
-_SAID_AGAIN = 60.0
-"""Seconds after which the user sees again why something takes so long."""
 VAGUE = ("preempted", "interrupted", "lost")
 """Causes in a run's report of which the machine's own account may know more."""
 
@@ -228,36 +227,6 @@ def _pip(file: Path, folder: Path) -> None:
         )
     partial.mkdir(exist_ok=True)  # nothing was required
     partial.rename(folder)
-
-
-def say(text: str) -> None:
-    """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
-    sys.stderr.flush()
-
-
-class Repeated:
-    """Prints why something takes so long: when that changes, and each minute.
-
-    Args:
-        tell: Prints a message for the user.
-    """
-
-    def __init__(self, tell: Callable[[str], None] = say) -> None:
-        self._tell, self._about, self._at = tell, "", 0.0
-
-    def say(self, text: str, *, about: str = "") -> None:
-        """Print a text, unless it is empty or the same was printed a moment ago.
-
-        Args:
-            text: The text.
-            about: What of it is the same as a moment ago; "" for all of it.
-        """
-        now, about = time.monotonic(), about or text
-        if text and (about != self._about or now - self._at > _SAID_AGAIN):
-            self._about, self._at = about, now
-            with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
-                self._tell(text)
 
 
 def recorded(

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import FileError, InvalidArgumentError, RequirementError, argument, code_of
+from ..base.say import say
 from . import values
 from .call import Call, check_not_importing, chosen, is_remote, resolve
 from .job import Job
-from .keeper import say
 from .record import Record, Status, create, draft, private_file, private_folder, release, written
 from .spec import Env, RunSpec, What
 from .targets import Target

@@ -276,7 +276,9 @@ def test_stack_overflow_names_the_program() -> None:
 
 def test_usable_backends(folder: Path) -> None:
     """Usable backends are listed without starting them."""
-    code = "from pyreactant.arrays.runtimes.known import usable_backends\nprint(*usable_backends())"
+    code = (
+        "from pyreactant.check.request import choose_backends\nprint(*choose_backends('auto')[0])"
+    )
     loaded = "import sys; print('jax' in sys.modules, 'juliacall' in sys.modules)"
     assert _run(folder, f"{code}\n{loaded}").stdout == "jax reactant\nFalse False\n"
     nothing = {"PYTHON_JULIACALL_EXE": "", "PYTHON_JULIACALL_PROJECT": ""}

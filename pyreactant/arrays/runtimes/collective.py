@@ -106,7 +106,10 @@ def everywhere(
         raise error
     for process, report in enumerate(reports):
         if report:
-            raise _kind(report["kind"])(f"{what} failed on process {process}: {report['message']}")
+            kind = _kind(report["kind"])
+            told = kind(f"{what} failed on process {process}: {report['message']}")
+            told.failed_process = process
+            raise told
     return result  # type: ignore[return-value]
 
 

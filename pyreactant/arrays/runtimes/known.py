@@ -4,12 +4,11 @@ Importing this imports no runtime, and not NumPy. Ray is asked only where Ray Tr
 process.
 """
 
-import importlib.util
 import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import InvalidArgumentError, PyReactantError, StateError
+from ...base.errors import InvalidArgumentError, StateError
 
 if TYPE_CHECKING:
     from ...process.group import ProcessGroup
@@ -39,25 +38,6 @@ def check_backend(name: str) -> None:
 def _check_known(what: str, name: str, known: Collection[str]) -> None:
     if name not in known:
         raise InvalidArgumentError(f"unknown {what} {name!r}; known are: {', '.join(known)}")
-
-
-def usable_backends() -> tuple[str, ...]:
-    """The runtimes that are installed and set up; starts none."""
-    return tuple(
-        name
-        for name, (_, package) in BACKENDS.items()
-        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
-    )
-
-
-def _julia_is_settled() -> bool:
-    from ...julia.place import find_place
-
-    try:
-        find_place()
-    except PyReactantError:
-        return False
-    return True
 
 
 SOURCE = "Ray Train"

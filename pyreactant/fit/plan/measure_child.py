@@ -11,7 +11,7 @@ from ...arrays.runtimes.runtime import initialize
 from ...arrays.sharding import as_spec
 from ...base.child import Request, serve
 from ...base.errors import ExitCode, PyReactantError
-from ...check.product.report import MatmulRequest, run_matmul
+from ...check.product.report import run_matmul
 
 
 def _answer(request: Request, _: object) -> Mapping[str, Any]:
@@ -22,7 +22,7 @@ def _answer(request: Request, _: object) -> Mapping[str, Any]:
             num_processes=1,
             num_cpu_devices=request["num_cpu_devices"],
         )
-        product = MatmulRequest(
+        report = run_matmul(
             size=tuple(request["size"]),
             dtype=request["dtype"],
             mesh=Mesh.from_dict(request["mesh"]),
@@ -31,7 +31,6 @@ def _answer(request: Request, _: object) -> Mapping[str, Any]:
             out_spec=out,
             precision=request["precision"],
         )
-        report = run_matmul(product)
     except PyReactantError as error:
         return {"error": str(error), "missing": error.exit_code == ExitCode.MISSING}
     if not report.check.passed:

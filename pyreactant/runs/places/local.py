@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from ...base.errors import DeadlineError, ExitCode, FileError
 from ...base.files import is_full
+from ...base.say import Repeated
 from ...base.settings import JOB
 from ..call import of_login
-from ..keeper import Repeated, detach, ended, install, running_once
+from ..keeper import detach, ended, install, running_once
 from ..record import Record, Status, lock_of
 from ..spec import Supervision, command_line
 from ..supervisor import RunOptions, supervise

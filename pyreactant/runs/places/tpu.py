@@ -25,9 +25,10 @@ from ...base.errors import (
     argument,
 )
 from ...base.files import is_full
+from ...base.say import say
 from ...base.settings import JOB
 from ..call import of_login
-from ..keeper import cancelled_by_file, detach, ended, say
+from ..keeper import cancelled_by_file, detach, ended
 from ..queued.job import Job, Listener, Phase, SliceSettings
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written

@@ -21,7 +21,7 @@ from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from ...base.errors import InvalidArgumentError, RequirementError, argument
-from ..keeper import Repeated
+from ...base.say import Repeated
 from .request import (
     HEARTBEAT_LABEL,
     KEPT_LABEL,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.errors import RequirementError
-from ..keeper import Repeated
+from ...base.say import Repeated
 from .journal import CLOCK_TOLERANCE, Entry, Journal, Launcher, signs
 from .request import QUEUED, CloudError, NotOursError, QueuedResource, deletion_command
 

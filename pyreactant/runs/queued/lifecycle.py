@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import DeadlineError, FileError, RequirementError
-from ..keeper import Repeated
+from ...base.say import Repeated
 from .deletion import Deleter, Outcome
 from .journal import CLOCK_TOLERANCE, Heartbeat, entry
 from .request import (

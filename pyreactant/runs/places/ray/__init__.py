@@ -20,7 +20,7 @@ from ....base.errors import (
     RequirementError,
     argument,
 )
-from ...keeper import say
+from ....base.say import say
 from ...record import Record, Status, lock_of, private_file, written
 from ...spec import command_line, option
 from ..target import Target
