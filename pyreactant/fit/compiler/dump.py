@@ -17,6 +17,8 @@ _IMPORT_SHARDY = "builtin.module(xla-sdy-round-trip-import-shardy-attrs)"
 _EXPORT = "jax.jit(f).lower(...).as_text() writes it"
 _HLO_MODULE = 1
 """Number of the field `hlo_module` of an HloProto (xla/service/hlo.proto)."""
+_MORE = 1 << 7
+"""The bit of a byte of a number after which another byte follows."""
 
 
 def as_stablehlo(text: str) -> str:
@@ -100,8 +102,8 @@ def _module_of(data: bytes) -> bytes:
     length = shift = 0
     while start < len(data):
         byte = data[start]
-        length, shift, start = length | (byte & 0x7F) << shift, shift + 7, start + 1
-        if byte < 0x80:
+        length, shift, start = length | byte % _MORE << shift, shift + 7, start + 1
+        if byte < _MORE:
             break
     inner = data[start : start + length]
     is_message = tag == _HLO_MODULE << 3 | 2 and inner[:1] == bytes([1 << 3 | 2])
