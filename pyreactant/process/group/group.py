@@ -146,7 +146,7 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r}") from None
+        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r:.80}") from None
 
 
 def required(name: str, environ: Mapping[str, str]) -> str:
@@ -214,6 +214,16 @@ def check_jax_process_id(process: int, count: int, environ: Mapping[str, str]) -
 def defined_variables(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """The variables among `names` that are set, with their values."""
     return {name: environ[name] for name in names if name in environ}
+
+
+def printable(value: str) -> str:
+    """A variable's value with its control characters escaped: a terminal obeys them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+
+
+def assignments(variables: Mapping[str, str]) -> str:
+    """Variables with their values, for messages: "RANK=1, WORLD_SIZE=2"."""
+    return ", ".join(f"{name}={printable(value)}" for name, value in variables.items())
 
 
 class LaunchError(InvalidArgumentError):

@@ -151,7 +151,6 @@ def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:
         environ,
         tasks,
         world.local_rank or 0,
-        bound=False,
         command=_PROCESS_PER_GPU[world.name],
     )
     unknown = own is None and gpus_of_task(environ) is None
@@ -160,7 +159,7 @@ def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:
             f"CUDA_VISIBLE_DEVICES is not set: if this host has GPUs, each of the {tasks} "
             "processes on it takes all of them",
         )
-    return own, notes
+    return Assignment(own, notes)
 
 
 def _coordinator(
