@@ -64,11 +64,19 @@ class ProgramEvent(Event):
 
 @message
 class Phase(ProgramEvent):
-    """The program has reached a phase; "ending" has its exit code."""
+    """The program has reached a phase.
+
+    Attributes:
+        phase: Its name.
+        collectives: Number of collective operations begun.
+        code: The exit code of a program that is "ending".
+        alone: Whether such a program has loaded a runtime, and not called JAX's initialize.
+    """
 
     phase: str
     collectives: int = 0
     code: int | None = None
+    alone: bool = False
 
 
 @message

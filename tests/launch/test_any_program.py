@@ -245,6 +245,62 @@ def test_the_cluster_that_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.get_coordinator_address().startswith("127.0.0.1:")
 
 
+ASKS_FIRST = """
+import os, sys
+import jax
+if int(os.environ["JAX_NUM_PROCESSES"]) > 1:
+    jax.distributed.initialize(
+        os.environ["JAX_COORDINATOR_ADDRESS"],
+        int(os.environ["JAX_NUM_PROCESSES"]),
+        int(os.environ["JAX_PROCESS_ID"]),
+    )
+print(jax.process_index(), "of", jax.process_count())
+"""
+ALONE = "no process joined the others: none called initialize"
+
+
+def test_a_program_that_initializes_only_if_jax_s_variables_say_so(tmp_path: Path) -> None:
+    program = script(tmp_path, ASKS_FIRST)
+    one = {
+        "JAX_COORDINATOR_ADDRESS": "h",
+        "JAX_COORDINATOR_PORT": "5",
+        "PYREACTANT_NUM_PROCESSES": "1",
+    }
+    for count, settings in ((1, {}), (1, one), (2, {}), (2, one)):
+        folder = tmp_path / f"{count}-{len(settings)}"
+        folder.mkdir()
+        options = ("-n", str(count), "--all-output", "--platform", "cpu")
+        run = run_local(folder, *options, "--", program, settings=settings)
+        assert run.code == 0, run
+        for index in range(count):
+            assert f"{index} of {count}\n" in run.log(index).decode()
+        assert ALONE not in str(run)
+        assert run.report["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import jax; print(jax.process_count())", True),
+        ("import jax, os; os.environ.pop('JAX_NUM_PROCESSES')", True),
+        ("import pyreactant as pr, jax; print(pr.Mesh)", True),
+        ("import os; print(os.environ['PYREACTANT_PROCESS_INDEX'])", False),  # needs no runtime
+        ("import jax; jax.distributed.initialize()", False),
+        ("import jax; jax.distributed.initialize('127.0.0.1:1', 1, 0)", False),  # on purpose
+    ],
+)
+def test_copies_that_do_not_join_are_named_at_the_end(
+    text: str, told: bool, tmp_path: Path
+) -> None:
+    run = run_local(tmp_path, "-n", "2", "--platform", "cpu", "--", script(tmp_path, text))
+    assert run.code == 0, run
+    (note,) = run.report["notes"] or [""]
+    assert note.startswith(ALONE) == told
+    assert (
+        " each of the 2 ran as process 0 of 1" in run.finished[0].log.replace("\n", " ")
+    ) == told
+
+
 STALL = ("--stall-timeout", "10")
 """A busy machine may not run a pulse thread for seconds."""
 

@@ -107,8 +107,11 @@ def _wrap_initialize(module: Any) -> None:
         except TypeError:
             return original(*args, **kwargs)  # it says what is wrong
         more = {k: v for k, v in _defaults(given).items() if k in signature.parameters}
-        ours = all(given.get(name) is None for name in _PROCESSES)
-        several = ours and int(os.environ.get(COUNT) or 1) > 1
+        supervised.initializes = True
+        count = int(os.environ.get(COUNT) or 1)
+        detected = given.get("cluster_detection_method") is not None
+        ours = not detected and given.get("num_processes") in (None, count)
+        several = ours and count > 1
         if several:
             supervised.tell_phase("initializing")
         result = original(*args, **kwargs, **more)

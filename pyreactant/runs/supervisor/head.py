@@ -351,7 +351,19 @@ class Head:
             stalls=self._stalls.reports,
             facts=self.states[0].facts,
             refused=list(self.refused),
+            notes=self._notes() if broken is None else [],
         )
+
+    def _notes(self) -> list[str]:
+        """What the user of a run that ended well must know all the same."""
+        count = len(self.states)
+        joined = any("initializing" in s.times for s in self.states)
+        if count == 1 or joined or not any(s.alone for s in self.states):
+            return []
+        return [
+            f"no process joined the others: none called initialize (pyreactant.initialize() or "
+            f"jax.distributed.initialize()), so each of the {count} ran as process 0 of 1"
+        ]
 
     def _say_phases(self) -> None:
         if len(self.states) == 1:

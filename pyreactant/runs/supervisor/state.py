@@ -54,6 +54,7 @@ class ProcessState:
         code: Its exit code, negative for a signal; None while it runs.
         by_supervisor: Whether its supervisor sent the signal that ended it.
         ending_code: The exit code with which it is about to end.
+        alone: Whether its program has loaded a runtime by then, and not called JAX's initialize.
         error: The exception that ends it.
         lost: Why its supervisor is gone.
         gave_up: Why its supervisor ended it without an order of process 0's.
@@ -78,6 +79,7 @@ class ProcessState:
     by_supervisor: bool = False
     out_of_memory: bool = False
     ending_code: int | None = None
+    alone: bool = False
     error: Raised | None = None
     lost: str | None = None
     gave_up: str | None = None
@@ -125,9 +127,9 @@ class ProcessState:
             case Spawned(pid):
                 self.pid = pid
                 self.enter("spawned", at)
-            case Phase(phase, collectives, code):
+            case Phase(phase, collectives, code, alone):
                 if phase == "ending":
-                    self.ending_code = code or 0
+                    self.ending_code, self.alone = code or 0, alone
                 self._count(collectives)
                 self.enter(phase, at)
             case Pulse(collectives, waiting):

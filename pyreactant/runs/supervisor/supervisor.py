@@ -182,19 +182,21 @@ class _Leader(_Supervisor):
                 own_facts = asyncio.create_task(asyncio.to_thread(facts))
                 report = replace(await head.run(), facts=await own_facts)
             commit = await asyncio.to_thread(git.result, _GIT)
-        off = self._certifier.off
+        off, notes = self._certifier.off, report.notes
         note = off_note(options.backend, self._count, off)
         report = replace(
             report,
             git=commit,
             mutual_tls=f"off: {off}" if off else "on",
-            notes=[note] if note else [],
+            notes=[*notes, *([note] if note else [])],
         )
         report.write(self._folder, page=options.html, overwrite=options.overwrite)
         if self._remote:
             self._roll_call.broadcast(Report(report.exit_code, report.summary))
             await self._roll_call.close()
         _show(report, options)
+        for note in notes:  # of a run that ended well, so that its report is not printed
+            say(note)
         return report.exit_code
 
     def close(self) -> None:
