@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -299,6 +300,74 @@ def test_copies_that_do_not_join_are_named_at_the_end(
     assert (
         " each of the 2 ran as process 0 of 1" in run.finished[0].log.replace("\n", " ")
     ) == told
+
+
+EARLY = """
+import sys, jax
+jax.distributed.initialize()
+if jax.process_index() == EARLY:
+    sys.exit(0)
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+print(multihost_utils.process_allgather(jnp.ones(2)))
+"""
+
+
+@pytest.mark.slow  # JAX waits for 30 s
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_plain_program_that_ends_before_the_others(early: int, tmp_path: Path) -> None:
+    program = script(tmp_path, EARLY.replace("EARLY", str(early)))
+    run = run_local(tmp_path, "-n", "3", "--platform", "cpu", "--", program, timeout=240)
+    assert run.code == 1, run
+    report = run.report
+    assert (report["cause"], report["first_error"]["process"]) == ("user", early)
+    assert f"process {early} on " in report["summary"]
+    assert " had ended its program while " in report["summary"]
+    said = run.finished[0].log.replace("\n", " ")
+    assert re.search(rf"process {early} on \S+ ended its program 1\d s ago, and ", said), run
+
+
+NEVER_COMES = """
+import os
+BEGIN
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "2":
+    while True: pass
+WAIT
+"""
+COUNTED = (
+    """
+import numpy as np
+import pyreactant as pr
+mesh = pr.Mesh((len(pr.devices()),), ("i",))
+x = pr.device_put(np.ones((6, 6), np.float32), pr.NamedSharding(mesh, ("i",)))
+x.gather()
+""",
+    "x.gather()",
+    "process 2 on {host} did not begin operation ",
+)
+UNCOUNTED = (
+    """
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+""",
+    "multihost_utils.process_allgather(jnp.ones(2))",
+    "process 2 on {host} did make progress, and they may wait for it",
+)
+
+
+@pytest.mark.parametrize("kind", [COUNTED, UNCOUNTED], ids=["counted", "plain"])
+def test_the_process_that_never_comes_to_an_operation(
+    kind: tuple[str, str, str], tmp_path: Path
+) -> None:
+    begin, wait, words = kind
+    text = NEVER_COMES.replace("BEGIN", begin).replace("WAIT", wait)
+    options = ("-n", "3", "--platform", "cpu", "--stall-timeout", "10", "--end-stalled")
+    run = run_local(tmp_path, *options, "--", script(tmp_path, text), timeout=240)
+    assert run.code == 7, run
+    assert run.report["first_error"]["process"] == 2
+    assert words.format(host=socket.gethostname()) in run.report["summary"]
 
 
 STALL = ("--stall-timeout", "10")

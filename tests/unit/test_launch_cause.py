@@ -270,6 +270,53 @@ def test_a_crash_explains_the_broken_connections(number: int) -> None:
     assert verdict(*broken, raised).process == 0
 
 
+JAX_ABORTS = "F1 client.h:80] Terminating process because the JAX distributed service detected"
+NO_KEY = "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize(
+    "broke",
+    [
+        [error(40.0, "JaxRuntimeError", NO_KEY), exited(40.3, 1)],
+        [{**exited(40.0, -6), "log_tail": f"step 1\n{JAX_ABORTS} fatal errors. heartbeat"}],
+        [error(40.0, "ValueError", "x", f"XlaRuntimeError: {GLOO}")],
+    ],
+)
+def test_a_program_that_ended_early_is_why_others_waited_in_vain(
+    broke: list[Event], early: int
+) -> None:
+    """JAX's own collectives are not counted, and it gives up after minutes."""
+    came = phase(1.0, "initialized")
+    ended = process(early, came, phase(2.2, "ending", 0, 0), exited(40.2, -6))
+    others = [process(i, came, *broke) for i in range(3) if i != early]
+    found = verdict(ended, *others)
+    assert (found.cause, found.process, found.exit_code) == ("user", early, 1)
+    assert found.at == pytest.approx(2.2)
+    still = ", ".join(f"process {i} on host{i}" for i in range(3) if i != early)
+    start = f"process {early} on host{early} had ended its program while {still} still ran; 38 s "
+    assert found.summary.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("before", "broke", "cause"),
+    [
+        ([phase(2.2, "ending", 0, 0)], [exited(40, -6)], "lost"),  # its own abort says nothing
+        ([phase(2.2, "ending", 0, 0)], [exited(40, -15)], "lost"),  # a signal from outside
+        ([phase(2.2, "ending", 0, 0)], [error(40, "KeyError", "x"), exited(40, 1)], "user"),
+        ([phase(39.9, "ending", 0, 0)], [error(40, "JaxRuntimeError", NO_KEY)], "lost"),
+        ([], [error(40, "JaxRuntimeError", NO_KEY)], "lost"),
+    ],
+)
+def test_the_end_of_another_program_explains_nothing_else(
+    before: list[Event], broke: list[Event], cause: str
+) -> None:
+    came = phase(1.0, "initialized")
+    found = verdict(process(0, came, *broke), process(1, came, *before))
+    assert (found.cause, found.process) == (cause, 0)
+    assert "had ended its program" not in found.summary
+
+
 @pytest.mark.parametrize(
     "words",
     [

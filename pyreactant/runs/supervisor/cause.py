@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ...base.errors import ExitCode
 from ...base.words import cause_of, is_connection
 from ...process.events import Kind, Raised
+from .output import own_lines
 from .state import PHASES, ProcessState, exit_text, names
 
 EXIT_CODES = {
@@ -76,6 +77,7 @@ def crash_behind(
         if states[index].error is None
         and (states[index].code or 0) < 0
         and abs(f.at - min(broken)) <= _CRASH
+        and not _ended_before(states[index], f.at)
     ]
     return min(crashes, key=lambda f: f.order, default=None)
 
@@ -84,6 +86,12 @@ def _lost_connection(state: ProcessState) -> bool:
     """Whether it ended because a connection broke, by whichever kind of error."""
     error = state.error
     return error is not None and (error.peer_lost or any(map(is_connection, _chain(error))))
+
+
+def _lost_peer(state: ProcessState) -> bool:
+    """Whether it ended because it waited in vain for another: by an error, or by JAX's abort."""
+    aborted = state.error is None and state.code == -signal.SIGABRT
+    return _lost_connection(state) or (aborted and is_connection(own_lines(state.log_tail)[0]))
 
 
 def _chain(error: Raised) -> list[str]:
@@ -308,10 +316,39 @@ class Judge:
             return None
         earliest = min(failures, key=lambda f: (f.consequence, f.order))
         if earliest.consequence:
-            earliest = crash_behind(self._states, failures) or earliest
+            crash = crash_behind(self._states, failures)
+            earliest = crash or self._end_behind(earliest) or earliest
         if earliest.cause == "rendezvous" and earliest.consequence:
             return absent_from_rendezvous(list(self._states.values()), earliest)
         return earliest
+
+    def ended_first(self, now: float) -> tuple[ProcessState, list[ProcessState]] | None:
+        """The process that ended its program first while others still run, and these; or None."""
+        self._take_changes()
+        others = [self._states[index] for index in sorted(self._needy & self._unfinished)]
+        ended = self._left.keys() | self._abrupt
+        return (self._first(ended, now), others) if ended and others else None
+
+    def _end_behind(self, broken: Failure) -> Failure | None:
+        """The early end of a program that explains why another lost its connection, if one does.
+
+        JAX's own collectives are not counted: a process that waits in one for a program that has
+        ended gives up after minutes, as it does if a machine is gone.
+        """
+        if broken.process is None or not _lost_peer(self._states[broken.process]):
+            return None
+        states = self._states.values()
+        ended = [s for s in states if s.initialized and _ended_before(s, broken.at)]
+        if not ended:
+            return None
+        first = min(ended, key=lambda s: (_ended_at(s, broken.at), s.index))
+        at = _ended_at(first, broken.at)
+        still = [s for s in states if not _ended_before(s, broken.at)]
+        summary = (
+            f"{first.name()} had ended its program while {names(still)} still ran; "
+            f"{broken.at - at:.0f} s later {broken.summary}"
+        )
+        return failure("user", summary, first, at)
 
     def _ended_early(self, now: float) -> list[Failure]:
         """The failures of processes that ended without an error while others still need them."""
@@ -379,6 +416,11 @@ def find_failure(states: Sequence[ProcessState], now: float) -> Failure | None:
 
 def _ended_at(state: ProcessState, now: float) -> float:
     return state.times.get("ending", state.times.get("exited", now))
+
+
+def _ended_before(state: ProcessState, at: float) -> bool:
+    """Whether its program ended without an error, and not just before that time."""
+    return (state.clean or state.code == 0) and _ended_at(state, at) < at - EARLY
 
 
 def _how(state: ProcessState) -> str:

@@ -273,9 +273,10 @@ class Stalls:
         self._count += 1
         first = stalled[0]
         since = self._since[first.index]
+        culprit, why = _awaited(stalled, states)
         summary = (
             f"{names(stalled)} made no progress for {now - since:.0f} s: the main thread's stack "
-            "stays the same, and no CPU is used"
+            f"stays the same, and no CPU is used{why}"
         )
         path = self._folder / f"stalled-{self._count}.txt"
         try:
@@ -290,10 +291,33 @@ class Stalls:
         for line in main.splitlines()[:_MOST_SHOWN]:
             self._say(f"  | {line}")
         if self._ends:
-            self.failure = failure("timeout", summary, first, since)
+            self.failure = failure("timeout", summary, culprit, since)
             return
         for state in states:
             state.stacks = None  # they are of this moment, not of the run's end
+
+
+def _awaited(
+    stalled: Sequence[ProcessState], states: Sequence[ProcessState]
+) -> tuple[ProcessState, str]:
+    """The process that the others seem to wait for, and what is known of that, for a sentence."""
+    first, running = stalled[0], [s for s in states if not s.finished and not s.clean]
+    waiting = [s for s in stalled if s.waiting_at is not None]
+    if waiting:
+        operation = max(s.collectives for s in waiting)
+        waiting = [s for s in waiting if s.collectives == operation]
+        if behind := [s for s in running if s.collectives < operation]:
+            return behind[0], (
+                f"; {names(behind)} did not begin operation {operation}, in which "
+                f"{names(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
+            )
+    if gone := [s for s in states if s.code == 0 or s.clean]:
+        return gone[0], f"; {names(gone)} had ended its program, and they may wait for it"
+    if busy := [s for s in running if s not in stalled]:
+        return busy[0], f"; {names(busy)} did make progress, and they may wait for it"
+    if len(running) == 1:
+        return first, ""
+    return first, "; which of them the others wait for is not known, and it need not be the first"
 
 
 def _text(
