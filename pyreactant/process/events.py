@@ -370,6 +370,9 @@ class Join(Message):
         mtls: Its public key, or why it has none.
         cannot_start: Why it cannot start its program; "" if it can.
         exit_code: Its exit code in that case.
+        own_name: What the machine's name resolves to on it; "" if that is not known.
+        address: The machine's address on the network to the head.
+        head: The head's address there.
     """
 
     process: int
@@ -380,6 +383,9 @@ class Join(Message):
     mtls: Mapping[str, str] = field(default_factory=dict)
     cannot_start: str = ""
     exit_code: int = 0
+    own_name: str = ""
+    address: str = ""
+    head: str = ""
 
 
 @message

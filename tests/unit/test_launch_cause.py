@@ -491,7 +491,9 @@ def test_a_taken_port_is_the_failure_of_process_0() -> None:
     assert (found.cause, found.exit_code, found.process) == ("rendezvous", 4, 0)
 
 
-async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple[Any, list[Go]]:
+async def run_with_ports(
+    ports: Sequence[int], free: int, folder: Path, max_restarts: int = 0
+) -> tuple[Any, list[Go]]:
     """A head whose process 0 can listen on one port only, and the orders to start."""
     left, orders, taken = list(ports), list[Go](), PortTakenError("no")
 
@@ -504,7 +506,7 @@ async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple
             head.apply(Exited(0, "", process=0) if ends else Raised.of(taken, 0))
 
     head = Head(
-        RunOptions(["-m", "this"], quiet=True),
+        RunOptions(["-m", "this"], quiet=True, max_restarts=max_restarts),
         [ProcessState(0)],
         broadcast,
         coordinator=lambda: f"h:{left.pop(0)}",
@@ -528,6 +530,13 @@ def test_the_runtime_gets_another_port(tmp_path: Path) -> None:
         "other programs took each of the 4 ports that the supervisor chose on process 0's machine "
         "for the runtime, the last of them h:3; start the run again"
     )
+    # Then it is a failure, after which --max-restarts counts.
+    report, orders = asyncio.run(run_with_ports(range(9), 5, tmp_path, max_restarts=2))
+    assert (report.cause, len(report.restarts)) == ("done", 2)
+    assert [o.restarts for o in orders] == [0, 0, 0, 0, 1, 2]
+    assert report.restarts[0]["cause"] == "rendezvous"
+    report, orders = asyncio.run(run_with_ports(range(9), 8, tmp_path, max_restarts=1))
+    assert (report.cause, len(report.restarts), len(orders)) == ("rendezvous", 1, 5)
 
 
 def test_a_rendezvous_names_the_absent() -> None:

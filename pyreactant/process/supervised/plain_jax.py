@@ -8,7 +8,6 @@ import functools
 import importlib.machinery
 import inspect
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -72,7 +71,11 @@ def _add_cluster(module: Any) -> None:
 
         @classmethod
         def get_coordinator_address(cls, *_: Any, **others: Any) -> str:
-            address = os.environ.get(COORDINATOR) or _free_address()
+            address = os.environ.get(COORDINATOR)
+            if not address:  # a run of one process has none
+                from ..group.group import loopback_address
+
+                address = loopback_address()
             port = others.get("override_coordinator_port")
             return f"{address.rpartition(':')[0]}:{port}" if port else address
 
@@ -87,13 +90,6 @@ def _add_cluster(module: Any) -> None:
         @classmethod
         def get_local_process_id(cls) -> int | None:
             return None  # JAX_LOCAL_DEVICE_IDS says which devices are this process's own
-
-
-def _free_address() -> str:
-    """An address for a run of one process, which has no coordinator."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def _wrap_initialize(module: Any) -> None:

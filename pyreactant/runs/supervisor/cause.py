@@ -158,6 +158,13 @@ def _from_error(state: ProcessState, error: Raised) -> Failure:
     match error.kind:
         case _ if "out of memory" in words:
             cause = "out of memory"
+        case _ if "unresolved" in words:
+            cause, host = "environment", state.host
+            summary = (
+                f"{state.name()} cannot connect to the others, since its host has no address "
+                f"of its own under the name {host}; give it there the one by which the others "
+                f"reach it: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts; {summary}"
+            )
         case Kind.PORT_TAKEN:
             cause = "rendezvous"
         case Kind.RENDEZVOUS:
@@ -238,6 +245,48 @@ def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
         "--allow-different-environments"
     )
     return failure("environment", summary, first, now)
+
+
+_MAX_HOSTS = 8
+"""Hosts for each of which there is a line of advice."""
+
+
+def loopback_names(states: Sequence[ProcessState]) -> list[str]:
+    """What to do on each host of a larger run that takes its own name for a loopback address.
+
+    Debian's installer gives a machine's name the address 127.0.1.1. Gloo, which does JAX's
+    collectives on CPUs, tells the other hosts the address of that name.
+    """
+    hosts = {s.host: s for s in reversed(states)}
+    wrong = [s for s in hosts.values() if s.own_name.startswith("127.") or s.own_name == "::1"]
+    if len(hosts) == 1 or not wrong:
+        return []
+    wrong.sort(key=lambda s: s.index)
+    which = ", ".join(f"{s.host} ({s.own_name})" for s in wrong[:_MAX_HOSTS])
+    more = f" and {len(wrong) - _MAX_HOSTS} more" if len(wrong) > _MAX_HOSTS else ""
+    return [
+        f"these hosts take their own names for loopback addresses: {which}{more}; JAX's processes "
+        "on CPUs tell each other the address of their host's name, and cannot connect by these. "
+        "Give each name its address in the network that the run should use:",
+        *(f"on {s.host}: {_name_own_address(s)}" for s in wrong[:_MAX_HOSTS]),
+    ]
+
+
+def _name_own_address(state: ProcessState) -> str:
+    address = state.address or "ADDRESS"
+    if state.own_name == "127.0.1.1":
+        return f"sudo sed -i 's/^127[.]0[.]1[.]1\\s/{address} /' /etc/hosts"
+    return f"replace {state.own_name} before {state.host} in /etc/hosts by {address}"
+
+
+def without_own_names(broken: Failure, lines: Sequence[str]) -> Failure:
+    """The failure, with the hosts' own names as its cause if a connection broke that needs them."""
+    if not lines or broken.cause != "lost" or not broken.consequence:
+        return broken
+    summary = f"{broken.summary}; {' '.join(lines)}"
+    return replace(
+        broken, cause="environment", exit_code=EXIT_CODES["environment"], summary=summary
+    )
 
 
 EARLY = 0.75

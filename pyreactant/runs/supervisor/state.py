@@ -67,6 +67,7 @@ class ProcessState:
         stopped: Whether `reached_preemption` was true in it.
         step_reported: Whether it has answered a preemption with its step.
         step: That step; None if it has not begun one.
+        own_name, address: As in `Join`.
     """
 
     index: int
@@ -91,6 +92,8 @@ class ProcessState:
     stopped: bool = False
     step_reported: bool = False
     step: int | None = None
+    own_name: str = ""
+    address: str = ""
     stacks: str | None = None
     log: str | None = None
     log_tail: str = ""
@@ -175,6 +178,7 @@ class ProcessState:
     def restarted(self) -> "ProcessState":
         """The state of the same process before a new attempt."""
         new = ProcessState(self.index, self.host, facts=self.facts)
+        new.own_name, new.address = self.own_name, self.address
         new.killed, new.log_error = self.killed, self.log_error
         new.enter("joined", self.times.get("joined", 0.0))
         return new

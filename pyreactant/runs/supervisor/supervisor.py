@@ -25,9 +25,16 @@ from ...base.settings import COUNT
 from ...process.events import Alive, Event, GaveUp, Go, GotSignal, Order, Raised, Report
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import MEETING_SECRET, meeting_secret, run_secret
-from ...process.group.group import ShellError, env_int, join_address, local_devices, split_address
+from ...process.group.group import (
+    ShellError,
+    env_int,
+    join_address,
+    local_devices,
+    loopback_address,
+    split_address,
+)
 from .agent import Agent
-from .connection import CannotStartError, Uplink, hello, join
+from .connection import CannotStartError, Uplink, hello, join, own_name
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
 from .options import RunOptions, device_settings, fresh_folder, release
@@ -174,7 +181,8 @@ class _Leader(_Supervisor):
             await self._roll_call.listen(self._group.coordinator_address, self._count)
             head.refused = self._roll_call.refused
         for index in self._indices:
-            head.admit(hello(index, self._count, facts() if self._remote else {}))
+            joining = hello(index, self._count, facts() if self._remote else {})
+            head.admit(replace(joining, own_name=own_name()) if self._remote else joining)
             self._certify(partial(self._certifier.admit, index))
         with handled(lambda number: head.apply(GotSignal(number))):
             git = GitState(Path.cwd())
@@ -232,11 +240,11 @@ class _Leader(_Supervisor):
         """An address with a free port for the runtime's own coordinator, if it needs one."""
         if self._count == 1:
             return None
-        address = self._group.coordinator_address
+        if (address := self._group.coordinator_address) is None:
+            return loopback_address()
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1" if address is None else "", 0))
-            port = probe.getsockname()[1]
-        return join_address("127.0.0.1" if address is None else split_address(address)[0], port)
+            probe.bind(("", 0))
+            return join_address(split_address(address)[0], probe.getsockname()[1])
 
 
 class _Follower(_Supervisor):
@@ -285,7 +293,10 @@ class _Follower(_Supervisor):
         return await join(
             group.coordinator_address,
             self._secret,
-            hello(self._index, self._count, facts(), mtls=self._keys.offer(self._index)),
+            replace(
+                hello(self._index, self._count, facts(), mtls=self._keys.offer(self._index)),
+                own_name=own_name(),
+            ),
             timeout=options.start_timeout,
             progress=_progress(options),
         )
