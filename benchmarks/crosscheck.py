@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import pyreactant as pr
-from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.check import check_all, check_blocks
 from pyreactant.check.execute import CaseRun, run_case
 from pyreactant.check.programs import CASES, find_case
 from pyreactant.check.programs.case import Case
-from pyreactant.check.report.outcome import seen
+from pyreactant.check.report.results import seen
 from tests.crosscheck.draws import draws
 from tests.crosscheck.mutants import mutants
 from tests.crosscheck.trials import Trial, attempts, diagnosis_of
@@ -225,7 +225,7 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
     whole = time.perf_counter() - start, time.process_time() - cpu
     shards = sum(s.data.nbytes for a in run.arrays.values() for s in a.addressable_shards)
     # Loops that numba has compiled take memory once, whatever a process checks.
-    _check(run_case(case, size=_size_of(case, 256**2), calls=1))
+    _check(run_case(case, size=_size_of(case, 512**2), calls=1))
     # Memory that the checks add to the blocks: NumPy reports its allocations to tracemalloc.
     tracemalloc.start()
     first = _timed_check(run)
@@ -258,8 +258,7 @@ def _timed_check(run: CaseRun) -> tuple[float, float, bool, str]:
 
 
 def _check(run: CaseRun) -> tuple[bool, str]:
-    run.verified.clear()
-    blocks = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    blocks = check_all(run)
     return all(block.passed for block in blocks), blocks[-1].values.method
 
 

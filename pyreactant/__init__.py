@@ -13,7 +13,6 @@ from .base.lazy import attach
 if TYPE_CHECKING:
     from . import preferences as preferences
     from . import testing as testing
-    from .arrays.array import Aval as Aval
     from .arrays.array import ShardedArray as ShardedArray
     from .arrays.domain import Domain as Domain
     from .arrays.lowering.as_jax import as_jax as as_jax
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .arrays.runtimes.runtime import num_processes as num_processes
     from .arrays.runtimes.runtime import process_index as process_index
     from .arrays.runtimes.runtime import shutdown as shutdown
+    from .arrays.sharding import Aval as Aval
     from .arrays.sharding import Device as Device
     from .arrays.sharding import NamedSharding as NamedSharding
     from .arrays.sharding import Shard as Shard
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from .process.supervised.metrics import log as log
     from .runs import targets as targets
     from .runs.job import Job as Job
-    from .runs.remote import remote as remote
+    from .runs.submit import remote as remote
     from .runs.submit import submit as submit
 
 
@@ -79,11 +79,11 @@ def _find_runtime() -> _process_runtime.ProcessRuntime:
 _process_runtime.find = _find_runtime
 
 _MODULES = {
-    "arrays.array": "Aval ShardedArray",
+    "arrays.array": "ShardedArray",
     "arrays.domain": "Domain",
     "arrays.mesh": "Mesh",
     "arrays.program": "Program program",
-    "arrays.sharding": "Device NamedSharding Shard",
+    "arrays.sharding": "Aval Device NamedSharding Shard",
     "base.errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
     "NotAddressableError PyReactantError RemoteError "
     "RendezvousError RequirementError ShardingError StateError",
@@ -102,8 +102,7 @@ _MODULES = {
     "check.report.report": "Report",
     "runs": "targets",
     "runs.job": "Job",
-    "runs.remote": "remote",
-    "runs.submit": "submit",
+    "runs.submit": "remote submit",
     "fit.plan.plan": "plan",
     "fit.plan.report": "Plan",
     "fit.preflight.preflight": "preflight",

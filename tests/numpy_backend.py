@@ -11,22 +11,18 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pyreactant.arrays.array import Aval
 from pyreactant.arrays.backend import (
     AbstractBackend,
     Call,
-    Capabilities,
     Executable,
     Lowered,
     StartOptions,
     Store,
 )
-from pyreactant.arrays.dtypes import NAMES
-from pyreactant.arrays.mesh import Mesh
 from pyreactant.arrays.program import Program, load
 from pyreactant.arrays.runtimes import runtime
 from pyreactant.arrays.runtimes.reactant.meeting import Meeting, meet
-from pyreactant.arrays.sharding import Device, Index, NamedSharding, Shard
+from pyreactant.arrays.sharding import Aval, Device, Index, NamedSharding, Shard
 from pyreactant.base.process import end_at_once_on_error
 from pyreactant.process.group import ProcessGroup
 
@@ -55,13 +51,12 @@ class NumpyBackend(AbstractBackend):
     name: ClassVar[str] = "numpy"
 
     def __init__(self) -> None:
-        self._group = ProcessGroup()
         self._devices: tuple[Device, ...] = ()
         self._meeting: Meeting | None = None
         self._collectives = 0
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
-        self._group = group
+        self.group = group
         count = options.num_cpu_devices or DEVICES
         if group.num_processes > 1:
             end_at_once_on_error()
@@ -69,9 +64,6 @@ class NumpyBackend(AbstractBackend):
         self._devices = tuple(
             Device(i, i // count, i, "cpu", "NumPy") for i in range(count * group.num_processes)
         )
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(dtypes=frozenset(NAMES), multi_process=True)
 
     def store(self) -> Store | None:
         return self._meeting
@@ -89,13 +81,11 @@ class NumpyBackend(AbstractBackend):
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
     ) -> Blocks:
-        blocks: dict[str, np.ndarray] = {}
-        found = {}
-        for position, index in self._mine(sharding, shape).items():
-            if str(index) not in blocks:
-                blocks[str(index)] = np.array(read(index), dtype, order="C")
-            found[position] = blocks[str(index)]
-        return Blocks(shape, dtype, sharding, found)
+        blocks: dict[int, np.ndarray] = {}
+        mine = sharding.mesh.positions_of(self.local_positions)
+        for index, positions in sharding.block_holders(mine, shape).values():
+            blocks |= dict.fromkeys(positions, np.array(read(index), dtype, order="C"))
+        return Blocks(shape, dtype, sharding, blocks)
 
     def is_built_in(self, program: Program) -> bool:
         return False
@@ -140,9 +130,6 @@ class NumpyBackend(AbstractBackend):
             for position, block in sorted(value.blocks.items())
         ]
 
-    def is_fully_addressable(self, mesh: Mesh) -> bool:
-        return all(self._is_mine(position) for position in mesh.device_ids)
-
     def gather(self, value: Blocks, sharding: NamedSharding) -> np.ndarray:
         whole = np.empty(value.shape, value.dtype)
         for parts in self._exchange(value):
@@ -158,8 +145,7 @@ class NumpyBackend(AbstractBackend):
 
     def barrier(self, name: str, timeout: float) -> None:
         if self._meeting is not None:
-            self._collectives += 1
-            self._meeting.barrier(f"{name}/{self._collectives}", timeout)
+            self._meeting.barrier(name, timeout)
 
     def shutdown(self) -> None:
         if self._meeting is not None:
@@ -183,11 +169,7 @@ class NumpyBackend(AbstractBackend):
         return self._meeting.exchange(f"gather/{self._collectives}", mine, _COLLECTIVE)
 
     def _mine(self, sharding: NamedSharding, shape: Sequence[int]) -> dict[int, Index]:
-        found = sharding.devices_indices_map(shape)
-        return {position: index for position, index in found.items() if self._is_mine(position)}
-
-    def _is_mine(self, position: int) -> bool:
-        return self._devices[position].process_index == self._group.process_index
+        return sharding.indices_of(sharding.mesh.positions_of(self.local_positions), shape)
 
 
 class Traced(NDArrayOperatorsMixin):

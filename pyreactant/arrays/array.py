@@ -1,77 +1,17 @@
 """ShardedArray: one global array, of which each device holds a block."""
 
-import functools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ..base.errors import NotAddressableError, StateError
 from ..process import progress
-from .mesh import Mesh
-from .sharding import Device, NamedSharding, Shard
+from .backend import AbstractBackend
+from .sharding import Aval, NamedSharding, Shard
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-
-@dataclass(frozen=True, slots=True)
-class Aval:
-    """An array's abstract value: shape, dtype and sharding, without the data.
-
-    `compile` takes it in place of an array, as JAX takes `jax.ShapeDtypeStruct`.
-
-    Attributes:
-        shape: Global shape, the same on every process.
-        dtype: Element type: a NumPy dtype, or JAX's type of a PRNG key.
-        sharding: Mesh and partition spec.
-
-    Examples:
-        >>> described = pr.Aval((8, 8), np.dtype("float32"), sharding)
-        >>> pr.compile(lambda x: x.sum(), described).program.name
-        '<lambda>'
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
-    sharding: NamedSharding
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)} with {self.sharding}"
-
-
-@functools.lru_cache(maxsize=4096)
-def intern(aval: Aval) -> Aval:
-    """One object for equal descriptions, because comparing identities is quick."""
-    return aval
-
-
-class ArrayReader(Protocol):
-    """What an array asks of the runtime that holds it; `AbstractBackend` states the laws."""
-
-    name: ClassVar[str]
-
-    def devices(self) -> tuple[Device, ...]:
-        """All devices of the run."""
-
-    def addressable_shards(self, value: Any) -> list[Shard]:
-        """The blocks on this process's devices."""
-
-    def is_fully_addressable(self, mesh: Mesh) -> bool:
-        """Whether all devices of a mesh belong to this process."""
-
-    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
-        """The whole array on every process. Collective."""
-
-    def block_until_ready(self, value: Any) -> None:
-        """Wait until the blocks on this process's devices are computed."""
-
-    def expose(self, value: Any) -> Any:
-        """The runtime's own array, for its user."""
-
-    def to_jax(self, thing: Any) -> Any:
-        """JAX's form of an array, a mesh or a sharding."""
 
 
 class ShardedArray:
@@ -92,7 +32,7 @@ class ShardedArray:
 
     __slots__ = ("__weakref__", "_backend", "_number", "_value", "aval")
 
-    def __init__(self, value: Any, aval: Aval, backend: ArrayReader, number: int = 0) -> None:
+    def __init__(self, value: Any, aval: Aval, backend: AbstractBackend, number: int = 0) -> None:
         self._value = value
         self._number = number  # the guard's, equal for the same array of every process
         self.aval = aval
@@ -301,37 +241,15 @@ class DonatedArray(ShardedArray):
 
     __slots__ = ()
 
-    def donate(self) -> NoReturn:
+    def donate(self, *_: Any, **__: Any) -> NoReturn:
         """Raise the error of a donated array."""
         raise StateError(
             f"{self!r} was donated to program {self._value!r}, which reuses its memory; use the "
             "program's result, or compile it without donate="
         )
 
-    @property
-    def value(self) -> Any:
-        """Raises StateError."""
-        self.donate()
-
-    @property
-    def addressable_shards(self) -> list[Shard]:
-        """Raises StateError."""
-        self.donate()
-
-    def to_jax(self) -> Any:
-        """Raises StateError."""
-        self.donate()
-
-    def gather(self) -> np.ndarray:
-        """Raises StateError."""
-        self.donate()
-
-    def block_until_ready(self) -> ShardedArray:
-        """Raises StateError."""
-        self.donate()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        self.donate()
+    value = addressable_shards = property(donate)
+    to_jax = gather = block_until_ready = __array__ = donate
 
 
 def mark_donated(array: ShardedArray, program: str) -> None:

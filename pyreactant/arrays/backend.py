@@ -6,19 +6,21 @@ in a folder of its own, the only place that imports the runtime's package.
 """
 
 import abc
+import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..base.errors import DTypeError, StateError
+from ..base.errors import DTypeError, InvalidArgumentError, ShardingError, StateError, argument
 from ..process.group import ProcessGroup
-from .array import Aval, ShardedArray
+from .dtypes import NAMES
 from .mesh import Mesh
 from .program import Program
-from .sharding import Device, Index, NamedSharding, Shard
-from .tree import OpTrees, Trees
+from .sharding import Aval, Device, Index, NamedSharding, Shard
+from .tree import OpTrees, Trees, broadcast
 
 
 class Store(Protocol):
@@ -33,9 +35,6 @@ class Store(Protocol):
     def get(self, key: str, timeout: float) -> str | None:
         """Wait for a key's value; None if it has none within `timeout` seconds."""
 
-    def peek(self, key: str) -> str | None:
-        """The value that a key has now; None if it has none."""
-
     def delete(self, prefix: str) -> None:
         """Delete this key, and all keys that begin with it and a slash."""
 
@@ -44,17 +43,22 @@ PRECISIONS = ("default", "high", "highest")
 """Precision of products, as JAX and XLA name it; "highest" is float32 for float32 inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """How runtimes differ. Code asks these fields, never the runtime's name.
+def check_precision(precision: str | None) -> None:
+    """Check the name of a precision.
 
-    Attributes:
-        dtypes: Names of the element types that the runtime holds unchanged.
-        multi_process: Whether it runs over several processes.
+    Raises:
+        InvalidArgumentError: It is unknown; the message has the known ones.
     """
+    if precision is not None and precision not in PRECISIONS:
+        raise InvalidArgumentError(
+            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
+        )
 
-    dtypes: frozenset[str]
-    multi_process: bool
+
+FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"
+"""XLA's flag for the number of CPU devices."""
+
+_DEFAULT_CPU_DEVICES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,22 @@ class StartOptions:
     initialization_timeout: float = 60.0
     heartbeat_timeout: float = 30.0
 
+    def cpu_devices(self, num_processes: int) -> int | None:
+        """Number of CPU devices to request from XLA; None to leave it to XLA.
+
+        Raises:
+            StateError: XLA_FLAGS sets the number too.
+        """
+        forced = FORCED_CPU_DEVICES in os.environ.get("XLA_FLAGS", "")
+        if self.num_cpu_devices is not None and forced:
+            raise StateError(
+                f"{argument('num_cpu_devices', self.num_cpu_devices)} was requested, but XLA_FLAGS "
+                f"sets {FORCED_CPU_DEVICES} too; keep one of them"
+            )
+        if self.num_cpu_devices is None and num_processes == 1 and not forced:
+            return _DEFAULT_CPU_DEVICES  # beside a GPU or TPU they cost nothing
+        return self.num_cpu_devices
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -74,8 +94,7 @@ class Call:
     Attributes:
         program: The program.
         structure: Structure of the tuple of arguments (`Trees.flatten`).
-        leaves: The arguments' arrays, or their descriptions.
-        avals: Description of each leaf.
+        avals: Description of each array of the arguments.
         out_sharding: Sharding of all results, a tree of them that is a prefix of the results'
             structure, or None for the compiler's choice; None may also stand in the tree.
         precision: Precision of products; None is the runtime's default.
@@ -86,7 +105,6 @@ class Call:
 
     program: Program
     structure: Any
-    leaves: tuple[ShardedArray | Aval, ...]
     avals: tuple[Aval, ...]
     out_sharding: Any = None
     precision: str | None = None
@@ -98,6 +116,46 @@ class Call:
     def meshes(self) -> tuple[Mesh, ...]:
         """The different meshes of the arguments."""
         return tuple(dict.fromkeys(aval.sharding.mesh for aval in self.avals))
+
+    def donated(self, trees: Trees) -> tuple[int, ...]:
+        """Numbers of the arrays that are donated."""
+        numbers = trees.unflatten(self.structure, range(len(self.avals)))
+        return tuple(n for position in self.donate for n in trees.flatten(numbers[position])[0])
+
+    def result_shardings(
+        self, trees: Trees, results: Any, shapes: Sequence[tuple[int, ...]]
+    ) -> list[NamedSharding | None]:
+        """The sharding that is asked for each result; None leaves it to the compiler.
+
+        Args:
+            trees: How the runtime flattens trees.
+            results: The tree of results.
+            shapes: Shape of each result.
+
+        Raises:
+            InvalidArgumentError: `out_sharding` has another structure than the results.
+            ShardingError: A sharding does not fit the shape of its result.
+        """
+        if self.out_sharding is None:
+            return [None] * len(shapes)
+        what = f"program {self.program.name!r}: out_sharding"
+        shardings: list[NamedSharding | None] = broadcast(
+            trees, self.out_sharding, results, is_out_sharding, what, "the result"
+        )
+        for number, (shape, sharding) in enumerate(zip(shapes, shardings, strict=True)):
+            try:
+                if sharding is not None:
+                    sharding.shard_shape(shape)
+            except ShardingError as error:
+                raise ShardingError(
+                    f"{what} does not fit output {number} of shape {shape}: {error}"
+                ) from None
+        return shardings
+
+
+def is_out_sharding(node: object) -> bool:
+    """Whether a node of a tree of output shardings is an entry: a sharding, or None."""
+    return node is None or isinstance(node, NamedSharding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +199,14 @@ _TREES = OpTrees()
 
 
 class AbstractBackend(abc.ABC):
-    """One runtime in this process, from `start` to `shutdown`."""
+    """One runtime in this process, from `start` to `shutdown`.
+
+    Attributes:
+        group: The processes; `start` sets it.
+    """
 
     name: ClassVar[str]
+    group = ProcessGroup()
 
     def running_group(self) -> ProcessGroup | None:
         """The processes that the runtime has joined before `start`, without our help."""
@@ -157,9 +220,10 @@ class AbstractBackend(abc.ABC):
         Otherwise it raises, and nothing else of the runtime may be called.
         """
 
-    @abc.abstractmethod
-    def capabilities(self) -> Capabilities:
-        """How this runtime differs from others on this platform."""
+    def dtypes(self) -> frozenset[str]:
+        """Names of the element types that the runtime holds unchanged on this platform."""
+        on_tpu = self.devices()[0].platform == "tpu"
+        return frozenset(NAMES) - ({"complex128"} if on_tpu else set())
 
     def store(self) -> Store | None:
         """Where the processes keep small texts for each other; None for a single process."""
@@ -171,6 +235,27 @@ class AbstractBackend(abc.ABC):
 
         ``devices()[i].position == i``, and the tuple is equal on every process.
         """
+
+    @functools.cached_property
+    def local_positions(self) -> frozenset[int]:
+        """Positions of this process's devices."""
+        mine = self.group.process_index
+        return frozenset(d.position for d in self.devices() if d.process_index == mine)
+
+    def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...] | None:
+        """Positions of all devices, row-major over a mesh of this shape, as the network suits.
+
+        Args:
+            shape: Number of devices along each mesh axis; their product is the number of devices.
+            split: As `allow_split_physical_axes` of `make_mesh`.
+
+        Returns:
+            None if the runtime does not know where its devices are.
+
+        Raises:
+            ShardingError: There is no order for this shape.
+        """
+        return None
 
     def versions(self) -> dict[str, str]:
         """Versions of the runtime and its parts, by name. Never communicates.
@@ -268,9 +353,12 @@ class AbstractBackend(abc.ABC):
         The indices equal the placement oracle's. Never communicates.
         """
 
-    @abc.abstractmethod
     def is_fully_addressable(self, mesh: Mesh) -> bool:
         """Whether all devices of a mesh belong to this process."""
+        return (
+            self.group.num_processes == 1
+            or len(mesh.positions_of(self.local_positions)) == mesh.size
+        )
 
     @abc.abstractmethod
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
@@ -283,6 +371,8 @@ class AbstractBackend(abc.ABC):
     @abc.abstractmethod
     def barrier(self, name: str, timeout: float) -> None:
         """Wait at most `timeout` seconds until every process has called this. Collective.
+
+        A name serves one barrier only.
 
         Raises:
             DeadlineError: A process did not call it in time.

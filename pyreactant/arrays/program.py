@@ -201,10 +201,11 @@ def program(
         >>> step(x, x).shape
         (8, 8)
     """
-    if function is None:
-        return functools.partial(
-            program,
-            name=name,
+
+    def decorate(function: Callable[..., Any]) -> Program:
+        return Program(
+            name or function_name(function),
+            jax=function,
             julia=julia,
             oracle=oracle,
             julia_project=julia_project,
@@ -212,16 +213,8 @@ def program(
             out_dtypes=out_dtypes,
             domain=domain,
         )
-    return Program(
-        name or function_name(function),
-        jax=function,
-        julia=julia,
-        oracle=oracle,
-        julia_project=julia_project,
-        inputs=inputs,
-        out_dtypes=out_dtypes,
-        domain=domain,
-    )
+
+    return decorate if function is None else decorate(function)
 
 
 def function_name(function: Any) -> str:

@@ -133,6 +133,21 @@ class NamedSharding:
             return dict.fromkeys(devices, ())
         return dict(zip(devices, zip(*columns, strict=True), strict=True))
 
+    def block_holders(
+        self, positions: Sequence[int], shape: Sequence[int]
+    ) -> dict[tuple[int, ...], tuple[Index, list[int]]]:
+        """The distinct blocks of some devices, by their first element, and which devices hold each.
+
+        Args:
+            positions: Devices of the mesh.
+            shape: Global shape.
+        """
+        holders: dict[tuple[int, ...], tuple[Index, list[int]]] = {}
+        for position, index in self.indices_of(positions, shape).items():
+            start = tuple(s.start for s in index)
+            holders.setdefault(start, (index, []))[1].append(position)
+        return holders
+
     def cuts(self, ndim: int) -> tuple[int, ...]:
         """Number of blocks along each dimension of an array with `ndim` dimensions."""
         return tuple(
@@ -323,11 +338,6 @@ def process_local_blocks(
     return tuple(len(s) * n for s, n in zip(starts, block, strict=True)), place
 
 
-def is_sharding(node: object) -> bool:
-    """Whether a node of a tree is one of our shardings."""
-    return isinstance(node, NamedSharding)
-
-
 def as_sharding(sharding: Any) -> Any:
     """Our form of a `jax.sharding.NamedSharding`; anything else as it is."""
     if isinstance(sharding, NamedSharding):
@@ -335,6 +345,37 @@ def as_sharding(sharding: Any) -> Any:
     if hasattr(sharding, "mesh") and hasattr(sharding, "spec"):
         return NamedSharding(sharding.mesh, sharding.spec)
     return sharding
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """An array's abstract value: shape, dtype and sharding, without the data.
+
+    `compile` takes it in place of an array, as JAX takes `jax.ShapeDtypeStruct`.
+
+    Attributes:
+        shape: Global shape, the same on every process.
+        dtype: Element type: a NumPy dtype, or JAX's type of a PRNG key.
+        sharding: Mesh and partition spec.
+
+    Examples:
+        >>> described = pr.Aval((8, 8), np.dtype("float32"), sharding)
+        >>> pr.compile(lambda x: x.sum(), described).program.name
+        '<lambda>'
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: NamedSharding
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} with {self.sharding}"
+
+
+@functools.lru_cache(maxsize=4096)
+def intern(aval: Aval) -> Aval:
+    """One object for equal descriptions, because comparing identities is quick."""
+    return aval
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,11 @@ def spec_text(spec: Sequence[str | Sequence[str] | None]) -> str:
     return ",".join(entry or "None" for entry in entries)
 
 
+def specs_text(specs: Iterable[Sequence[str | Sequence[str] | None]], joint: str = " ") -> str:
+    """Several partition specs; "-" for a scalar's."""
+    return joint.join(spec_text(spec) or "-" for spec in specs)
+
+
 def parse_sizes(
     size: int | None, m: int | None, k: int | None, n: int | None
 ) -> tuple[int, int, int] | None:

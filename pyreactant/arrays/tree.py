@@ -84,7 +84,6 @@ class OpTrees:
     """Trees by optree, for runtimes without jax: dict, list, tuple, namedtuple, dataclass, None."""
 
     def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Any]:
-        """As `Trees.flatten`."""
         import optree
 
         while True:
@@ -102,22 +101,18 @@ class OpTrees:
                 _register(kind)
 
     def unflatten(self, structure: Any, leaves: Sequence[Any]) -> Any:
-        """As `Trees.unflatten`."""
         import optree
 
         return optree.tree_unflatten(structure, leaves)
 
     def is_leaf(self, structure: Any) -> bool:
-        """As `Trees.is_leaf`."""
         return bool(structure.is_leaf())
 
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
-        """As `Trees.up_to`."""
         self.flatten(tree)  # registers the dataclasses in it
         return list(prefix.flatten_up_to(tree))
 
     def paths(self, tree: Any) -> list[str]:
-        """As `Trees.paths`."""
         import optree
 
         self.flatten(tree)

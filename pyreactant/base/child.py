@@ -41,11 +41,7 @@ def without(*prefixes: str, environ: Mapping[str, str] = os.environ) -> dict[str
 
 
 def import_path(*, current_folder: bool = False) -> str:
-    """PYTHONPATH for a child that can import whatever this process can.
-
-    Args:
-        current_folder: Whether to append the current folder.
-    """
+    """PYTHONPATH for a child that can import whatever this process can."""
     folders = [*sys.path, ""] if current_folder else sys.path
     return os.pathsep.join(folder or str(Path.cwd()) for folder in folders)
 
@@ -72,12 +68,8 @@ def started(
     `serve`) never outlives this process, even if this process is killed.
 
     Args:
-        argv: The command.
         environment: All of its environment.
         stdin: Its standard input; by default a pipe whose other end only this process holds.
-        stdout: Where its output goes.
-        stderr: Where its errors go.
-        folder: Its current folder; None for this process's.
         grace: Seconds between SIGTERM and SIGKILL at the end of the block; 0 sends only SIGKILL.
 
     Raises:
@@ -174,10 +166,6 @@ def ask_child(
 
     Args:
         module: Name of the module, which calls `serve`.
-        environment: The child's whole environment.
-        request: The request, as plain data for JSON.
-        timeout: Seconds to wait for the answer.
-        activity: What the child does, for messages.
         cached_answer: Called with what the child sends to `stop`, such as a digest of the lowered
             program; returns the answer if it is known, and the child is ended.
 
@@ -223,9 +211,9 @@ def _exchange(
         send(child, request)
         answer = last_answer(child.stdout.readline())
         if answer is not None and "lowered" in answer:
-            found = cached_answer(answer["lowered"])
-            if found is not None:
-                return found
+            known = cached_answer(answer["lowered"])
+            if known is not None:
+                return known
             send(child, {"stop": False})
             answer = last_answer(child.stdout.readline())
     except BrokenPipeError:
@@ -263,10 +251,6 @@ class MemoryKills:
 
     The kernel counts the kills of a whole cgroup or machine, so an old one says nothing about a
     process that ends now.
-
-    Args:
-        count: Returns the number of kills until now.
-        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -309,14 +293,14 @@ def _cgroup_files() -> list[Path]:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    found = []
+    files = []
     for line in lines:
         _, controllers, folder = line.split(":", 2)
         if not controllers:
-            found.append(Path("/sys/fs/cgroup", folder.lstrip("/"), "memory.events"))
+            files.append(Path("/sys/fs/cgroup", folder.lstrip("/"), "memory.events"))
         elif "memory" in controllers.split(","):
-            found.append(Path("/sys/fs/cgroup/memory", folder.lstrip("/"), "memory.oom_control"))
-    return found
+            files.append(Path("/sys/fs/cgroup/memory", folder.lstrip("/"), "memory.oom_control"))
+    return files
 
 
 Request = Mapping[str, Any]

@@ -64,6 +64,8 @@ class PyReactantError(Exception):
     """
 
     exit_code: int = ExitCode.FAILED
+    failed_process: int | None = None
+    """The process that failed, if this error only says so on another one."""
 
 
 class InvalidArgumentError(PyReactantError, ValueError):
@@ -95,9 +97,18 @@ class NotAddressableError(StateError):
 
 
 class RequirementError(PyReactantError, RuntimeError):
-    """A package, platform or device that was requested is absent."""
+    """A package, platform or device that was requested is absent.
+
+    Attributes:
+        problem: What is absent.
+        command: The command that provides it; "" if there is none.
+    """
 
     exit_code = ExitCode.MISSING
+
+    def __init__(self, problem: str, command: str = "", *, advice: str = "run") -> None:
+        super().__init__(f"{problem}; {advice}: {command}" if command else problem)
+        self.problem, self.command = problem, command
 
 
 def no_room(error: Exception) -> RequirementError:

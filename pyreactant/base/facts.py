@@ -35,11 +35,13 @@ SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_PLATFORMS")
 
 def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Versions and settings of this process; "" for a package or variable that is absent."""
-    found = {"python": platform.python_version(), "pyreactant": __version__}
-    for package in PACKAGES:
-        found[package] = package_version(package) or ""
-    found["julia project"] = _julia_project(environ)
-    return found | {name: environ.get(name, "")[:1000] for name in SETTINGS}
+    return {
+        "python": platform.python_version(),
+        "pyreactant": __version__,
+        **{package: package_version(package) or "" for package in PACKAGES},
+        "julia project": _julia_project(environ),
+        **{name: environ.get(name, "")[:1000] for name in SETTINGS},
+    }
 
 
 def package_version(name: str) -> str | None:
@@ -72,11 +74,7 @@ def usable_cores() -> int:
 
 
 class GitState:
-    """Commit and changes of the working directory, found in a thread: git may hang.
-
-    Args:
-        folder: The working directory.
-    """
+    """Commit and changes of the working directory, found in a thread: git may hang."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -132,8 +130,8 @@ def release(version: str) -> "Version":
     """The release that a version belongs to; 0 if the text has no number."""
     from packaging.version import Version
 
-    found = _NUMBERS.search(version)
-    return Version(found[0] if found else "0")
+    numbers = _NUMBERS.search(version)
+    return Version(numbers[0] if numbers else "0")
 
 
 def at_least(version: str, oldest: str) -> bool:
@@ -157,7 +155,6 @@ def requirements(lines: Iterable[str], *extras: str) -> Iterator[tuple[str, str]
     """The packages that a package requires on this Python, each with its spec.
 
     Args:
-        lines: The Requires-Dist lines of the package's metadata.
         extras: Names of extras; the result has only what they add. Without any it has the
             requirements that hold without an extra.
     """
@@ -165,12 +162,13 @@ def requirements(lines: Iterable[str], *extras: str) -> Iterator[tuple[str, str]
 
     for line in lines:
         try:
-            found = Requirement(line)
+            requirement = Requirement(line)
         except InvalidRequirement:  # metadata written before PEP 508
             continue
-        always = _holds(found, "")
-        if not always and any(_holds(found, extra) for extra in extras) if extras else always:
-            yield found.name, str(found.specifier)
+        always = _holds(requirement, "")
+        by_extra = not always and any(_holds(requirement, extra) for extra in extras)
+        if by_extra if extras else always:
+            yield requirement.name, str(requirement.specifier)
 
 
 def _holds(requirement: "Requirement", extra: str) -> bool:
@@ -178,18 +176,12 @@ def _holds(requirement: "Requirement", extra: str) -> bool:
 
 
 def required(lines: Iterable[str], package: str, *extras: str) -> str:
-    """The required version of a package, such as ">=2.0"; "" for any.
-
-    Args:
-        lines: As for `requirements`.
-        package: Name of the package.
-        extras: As for `requirements`.
-    """
+    """The required version of a package, such as ">=2.0"; "" for any."""
     from packaging.utils import canonicalize_name
 
     name = canonicalize_name(package)
-    found = requirements(lines, *extras)
-    return next((spec for other, spec in found if canonicalize_name(other) == name), "")
+    specs = requirements(lines, *extras)
+    return next((spec for other, spec in specs if canonicalize_name(other) == name), "")
 
 
 ROOT = Path("/")
@@ -264,14 +256,14 @@ def amd_gpus(root: Path = ROOT) -> int:
     """
     if not (root / "dev/kfd").exists():
         return 0
-    found = 0
+    count = 0
     for properties in root.glob("sys/class/kfd/kfd/topology/nodes/*/properties"):
         try:
             lines = properties.read_text().splitlines()
         except OSError:  # the driver refuses to show GPUs that this process must not use
             continue
-        found += any(line.startswith("simd_count ") and line.split()[1] != "0" for line in lines)
-    return found
+        count += any(line.startswith("simd_count ") and line.split()[1] != "0" for line in lines)
+    return count
 
 
 def tpu_chips(root: Path = ROOT) -> int:
@@ -280,15 +272,15 @@ def tpu_chips(root: Path = ROOT) -> int:
     They are Google's devices other than network cards and disks, which every virtual machine on
     Google Cloud has (PCI ID repository).
     """
-    found = 0
+    count = 0
     for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
         try:
             if vendor.read_text().strip() == _GOOGLE:
                 kind = int(vendor.with_name("class").read_text(), 16) >> 16
-                found += kind not in _NETWORK_AND_DISKS
+                count += kind not in _NETWORK_AND_DISKS
         except (OSError, ValueError):  # the device was removed, or hides its class
             continue
-    return found
+    return count
 
 
 def has_accelerator(root: Path = ROOT) -> bool:

@@ -15,7 +15,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,6 @@ def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterat
     Readers see the old file or the new one, never a part, even if this process is killed.
 
     Args:
-        path: The file to replace or create.
         partial: Suffix of the temporary file's name. With a fixed suffix a killed process leaves
             at most one file behind, but the caller must hold a lock. By default the suffix is
             unique to this process.
@@ -85,13 +83,7 @@ def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterat
 
 
 def write(path: Path, data: bytes, *, partial: str = "partial") -> None:
-    """Replace a file and keep its permissions; for a link, replace its target.
-
-    Args:
-        path: The file.
-        data: Its new content.
-        partial: As for `replacing`.
-    """
+    """Replace a file and keep its permissions; for a link, replace its target."""
     path = path.resolve()
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with replacing(path, partial=partial, durable=True) as temporary:
@@ -116,7 +108,6 @@ def writing(what: Path, advice: str) -> Iterator[None]:
     """Turn system errors in the block into a message with the file, the reason and what to do.
 
     Args:
-        what: The file or folder that the block writes.
         advice: What to do if it is read-only.
 
     Raises:
@@ -137,18 +128,16 @@ def writing(what: Path, advice: str) -> Iterator[None]:
 def is_full(folder: Path) -> bool:
     """Whether the disk of a folder has less room than logs and states need."""
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize < _LITTLE
+    return disk.f_bavail * disk.f_frsize < _LITTLE
 
 
 def write_json(data: Any, path: Path, *, indent: int | None = 2) -> None:
     """Write plain data as a JSON file, atomically.
 
     Args:
-        data: What to write.
-        path: The file.
         indent: Spaces for each level; None writes one line, which is 20 times as fast.
 
     Raises:
@@ -167,22 +156,17 @@ _LINE = 100
 
 
 def json_lines(data: Any, level: int = 0) -> str:
-    """Plain data as JSON for readers: numbers have no line of their own.
-
-    Args:
-        data: The data.
-        level: How deep in the whole it is.
-    """
+    """Plain data as JSON for readers: numbers have no line of their own."""
     inner, outer = "\n" + " " * (level + 1), "\n" + " " * level
-    numbers = isinstance(data, dict) and all(type(one) in (int, float) for one in data.values())
+    numbers = isinstance(data, dict) and all(type(x) in (int, float) for x in data.values())
     if isinstance(data, dict) and not numbers:
-        pairs = (f"{json.dumps(key)}: {json_lines(one, level + 1)}" for key, one in data.items())
+        pairs = (f"{json.dumps(key)}: {json_lines(x, level + 1)}" for key, x in data.items())
         return f"{{{inner}{f',{inner}'.join(pairs)}{outer}}}"
     line = json.dumps(data, allow_nan=False)
     flat = "{" not in line and (len(line) <= _LINE or "[" not in line[1:])
     if numbers or flat or not isinstance(data, (list, tuple)):
         return line
-    return f"[{inner}{f',{inner}'.join(json_lines(one, level + 1) for one in data)}{outer}]"
+    return f"[{inner}{f',{inner}'.join(json_lines(x, level + 1) for x in data)}{outer}]"
 
 
 def write_text(text: str, path: Path) -> None:
@@ -203,33 +187,28 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     """The object in a JSON file.
 
     Args:
-        path: The file.
         what: What the file should be, for messages.
 
     Raises:
         FileError: The file cannot be read, or does not hold a JSON object.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError:
         raise FileError(
             f"{path}: truncated or damaged, so not {what}; copy it again, or run again"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise FileError(f"{path}: not {what}")
-    return found
+    return data
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
     """Unpack an archive from another machine; nothing can land outside `folder`.
 
     Files belong to this process's user. Nobody else may write them.
-
-    Args:
-        archive: The archive, opened to read.
-        folder: Where its files go.
 
     Raises:
         tarfile.TarError: An entry leads outside the folder or to itself, or is not a file, folder
@@ -257,8 +236,8 @@ def _checked(entry: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
     elif not (entry.isreg() or entry.isdir()):
         raise tarfile.TarError(f"{entry.name!r} is not a file, folder or link")
     # os.path.realpath also takes links in a circle, for which Path.resolve raises a RuntimeError.
-    inside, *found = (Path(os.path.realpath(place)) for place in (folder, *places))
-    if entry.linkname.startswith("/") or not all(one.is_relative_to(inside) for one in found):
+    inside, *real = (Path(os.path.realpath(place)) for place in (folder, *places))
+    if entry.linkname.startswith("/") or not all(path.is_relative_to(inside) for path in real):
         raise tarfile.TarError(f"{entry.name!r} leads outside the archive's folder")
     allowed = 0o755 if entry.mode & 0o100 else 0o644
     entry.mode = entry.mode & allowed | 0o600
@@ -275,19 +254,6 @@ _LOCK_POLL = 0.1
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-@dataclass(frozen=True)
-class Holder:
-    """The holder of a lock: process `pid` on `host`, since a time, for the command `what`."""
-
-    host: str
-    pid: int
-    since: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"`{self.what}` (process {self.pid} on {self.host}, since {self.since})"
-
-
 @contextlib.contextmanager
 def project_lock(
     project: Path,
@@ -300,10 +266,7 @@ def project_lock(
     """Hold the project's lock; the system releases it if this process dies.
 
     Args:
-        project: The folder of the Julia project.
-        what: The command that holds the lock, for messages of waiting processes.
         advice: What to do if the folder is read-only.
-        wait: Seconds to wait for another holder.
         waiting: Called with a description of the holder, once for each holder.
 
     Raises:
@@ -317,10 +280,10 @@ def project_lock(
     try:
         _acquire(descriptor, path, wait, waiting)
         now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        mine = Holder(os.uname().nodename, os.getpid(), now, what)
+        holder = f"`{what}` (process {os.getpid()} on {os.uname().nodename}, since {now})"
         with writing(path, advice):
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(asdict(mine)).encode(), 0)
+            os.pwrite(descriptor, holder.encode(), 0)
         try:
             yield
         finally:
@@ -347,7 +310,8 @@ def _acquire(descriptor: int, path: Path, wait: float, waiting: Callable[[str], 
                 f"the file system of {path.parent.parent} must support locks, but does not "
                 f"({error.strerror}); use another file system: pyreactant setup --project DIR"
             ) from None
-        holder = _holder(descriptor)
+        # It may hold the lock, and not have written its name yet.
+        holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another process"
         if time.monotonic() >= deadline:
             raise DeadlineError(
                 f"{path.parent.parent} is still held by {holder} after {wait:g} s; "
@@ -357,10 +321,3 @@ def _acquire(descriptor: int, path: Path, wait: float, waiting: Callable[[str], 
             announced = holder
             waiting(holder)
         time.sleep(_LOCK_POLL)
-
-
-def _holder(descriptor: int) -> str:
-    try:
-        return str(Holder(**json.loads(os.pread(descriptor, 4096, 0))))
-    except (ValueError, TypeError):  # it holds the lock, but has not written its name yet
-        return "another process"

@@ -67,9 +67,6 @@ def strangers_kept(expected: int) -> int:
     """Number of unauthenticated connections that a server keeps; then it closes the oldest.
 
     They take at most a quarter of the files that this process may open beside the expected ones.
-
-    Args:
-        expected: Number of processes of the run, which may all connect at once.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = max(_STRANGERS, 2 * expected)
@@ -86,7 +83,6 @@ class Strangers(Generic[Connection]):
 
     Args:
         expected: Number of processes of the run, which may all connect at once.
-        close: Closes a connection, for a reason.
     """
 
     def __init__(self, expected: int, close: Callable[[Connection, str], None]) -> None:
@@ -159,7 +155,6 @@ class LineCodec:
         secret: Both ends must have the same.
         conversation: Such as "roll-call". A line of one conversation is invalid in any other.
         server: Whether this end accepted the connection.
-        limit: Longest line, in bytes.
     """
 
     def __init__(

@@ -41,7 +41,6 @@ def marked(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         kind: What it is, such as "matmul report".
-        data: Its content.
     """
     return {"format": f"pyreactant {kind}", **data}
 
@@ -119,11 +118,6 @@ def opened(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
 
 def write_output(data: str | bytes, path: Path, *, overwrite: bool) -> None:
     """Write an output.
-
-    Args:
-        data: The content; text is written in UTF-8.
-        path: The file.
-        overwrite: Whether to replace a file that is no report of pyreactant.
 
     Raises:
         FileError: It cannot be written, or must not be replaced.
@@ -282,19 +276,19 @@ def _identities(path: Path) -> list[_Identity]:
         behind = _regular_file(number)
         return [number, *([behind] if behind else [])]
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return [str(target_of(path))]
-    return [] if stat.S_ISCHR(found.st_mode) else [(found.st_dev, found.st_ino)]
+    return [] if stat.S_ISCHR(status.st_mode) else [(status.st_dev, status.st_ino)]
 
 
 def _regular_file(number: int) -> _Identity | None:
     """The identity of a regular file behind a descriptor."""
     try:
-        found = os.fstat(number)
+        status = os.fstat(number)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 def _shown(path: Path) -> str:

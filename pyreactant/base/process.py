@@ -22,7 +22,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-_found: int | None = None
+_soft_before: int | None = None
 """The soft limit before it was raised."""
 
 
@@ -30,14 +30,12 @@ def raise_limit(needed: int, what: str, *, spare: int = 0) -> None:
     """Raise the soft limit of open files of this process, if it is too low.
 
     Args:
-        needed: Number of files that this process needs at the same time.
-        what: What needs them, for the message.
         spare: Number of further files for which the limit is raised if that is possible.
 
     Raises:
         RequirementError: The hard limit is lower.
     """
-    global _found
+    global _soft_before
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = hard == resource.RLIM_INFINITY
     wanted = needed + spare if unlimited else min(needed + spare, hard)
@@ -49,15 +47,15 @@ def raise_limit(needed: int, what: str, *, spare: int = 0) -> None:
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    _found = soft if _found is None else _found
+    _soft_before = soft if _soft_before is None else _soft_before
 
 
 def restore_limit(pid: int) -> None:
     """Give a child the limit that this process had: some programs close or visit every number."""
-    if _found is not None and hasattr(resource, "prlimit"):
+    if _soft_before is not None and hasattr(resource, "prlimit"):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_found, hard))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft_before, hard))
         except ProcessLookupError:
             pass  # it has ended already
 

@@ -121,10 +121,10 @@ def check_names(environ: Mapping[str, str] = os.environ) -> None:
         if name.startswith(PREFIX) and name not in SETTINGS and not _OF_A_SERVICE.fullmatch(name)
     ]
     if unknown:
-        found = " and ".join(f"{name} (the nearest is {nearest(name)})" for name in sorted(unknown))
+        names = " and ".join(f"{name} (the nearest is {nearest(name)})" for name in sorted(unknown))
         raise InvalidArgumentError(
             f"environment variables that begin with {PREFIX} must be settings of pyreactant, got "
-            f"{found}; correct the name, or unset the variable; docs/run.md lists all names"
+            f"{names}; correct the name, or unset the variable; docs/run.md lists all names"
         )
 
 

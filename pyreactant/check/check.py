@@ -7,7 +7,7 @@ computes one tile of each block, chosen by the seed.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -24,18 +24,17 @@ from ..arrays.text import block_text
 from ..base.facts import usable_cores
 from .bounds.compare import compare, compare_copies, wrong_elements
 from .bounds.expected import Expected
-from .bounds.model import Float32Products, Model
 from .bounds.sight import FINE, combined, count_wrong, total
-from .bounds.tracked import track
 from .bounds.verdict import BY_FLOAT32, Verdict, join
-from .execute import CaseRun, digest, digests_of
+from .execute import CaseRun, digest
 from .faults.explain import block_verdict, misshapen, missing
-from .faults.subject import Oracle, Subject, partial_sums
+from .faults.subject import Oracle, Subject
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
-from .oracle.parts import PlacedSource, Transposed, around, common, size, within
+from .oracle.sources import PlacedSource, Transposed
 from .product.check import FULL_CHECK_WORK, tolerance_of
 from .product.freivalds import freivalds
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
+from .regions import around, common, elements_of, within
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
@@ -46,7 +45,7 @@ Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 _MAPPED = 8
 """Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
 
-_COUNTED = 2**20
+_COUNTED = 2**18
 """Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
 
 _ALL_BYTES = 2 * STREAM_BYTES
@@ -59,44 +58,51 @@ _SIDE = 16
 """Side length of the tile of each block of a larger product that the oracle computes."""
 
 
+def check_all(run: CaseRun) -> list[BlockVerdict]:
+    """The verdicts on all blocks of inputs and outputs of this process's devices. Collective."""
+    inputs = check_inputs(run)
+    names = zip(run.named("input"), inputs, strict=True)
+    right = [name for name, verdicts in names if all(v.passed for v in verdicts)]
+    return [verdict for array in (*inputs, *check_blocks(run, right)) for verdict in array]
+
+
 def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
     """Check that each device holds its block of each input, bit for bit. Not collective.
 
     Returns:
         Per input, one verdict for each device of this process that is in the mesh.
     """
-    found = []
+    verdicts = []
     for name, source in zip(run.named("input"), run.sources(), strict=True):
         subject = Subject(name, run.plans[name], InputOracle(source))
         measure = partial(_by_digest, run.digests[name], subject.oracle)
-        verdicts = _verdicts(run, name, subject, measure, "digest")
-        if all(verdict.passed for verdict in verdicts):
-            run.verified.add(name)
-        found.append(verdicts)
-    return found
+        verdicts.append(_verdicts(run, name, subject, measure, "digest"))
+    return verdicts
 
 
-def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
+def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[BlockVerdict]]:
     """Check that each device holds the right block of each output. Collective.
 
-    Inputs that passed `check_inputs` are read from the devices; others are regenerated.
+    Args:
+        run: The run.
+        right_inputs: Inputs that passed `check_inputs` on this process, which are read from the
+            devices; others are regenerated.
 
     Returns:
         Per output, one verdict for each device of this process that is in the mesh, including
         devices without a block.
     """
-    found: list[list[BlockVerdict]] = []
-    sources = _sources(run)  # the same for all outputs, which may share work
-    quick = Float32Products()  # shared, too
+    outputs: list[list[BlockVerdict]] = []
+    sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
-            found.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
+            outputs.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
             continue
         subject = _output(run, number, name, sources)
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
         if run.dtype == "float32" and run.model(number) is not None:
-            measure = partial(_by_float32_first, subject.oracle, quick)
+            measure = partial(_by_float32_first, subject.oracle)
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
         elif run.data.whole:
@@ -105,16 +111,16 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
             product = _check_by_freivalds(run, sources)
             if product is not None and product.passed:
                 method = "Freivalds"
-                measure = partial(_by_freivalds, run, sources, product, subject)
+                measure = partial(_by_freivalds, subject.oracle, product, run.seed)
         # Outputs of one program often have the same fault.
-        hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
-        found.append(_verdicts(run, name, subject, measure, method, hints))
-    return found
+        hints = next((v.kinds for verdicts in outputs for v in verdicts if v.kinds), ())
+        outputs.append(_verdicts(run, name, subject, measure, method, hints))
+    return outputs
 
 
-def _sources(run: CaseRun) -> tuple[Source, ...]:
+def _sources(run: CaseRun, right_inputs: Collection[str]) -> tuple[Source, ...]:
     return tuple(
-        PlacedSource(source, run.arrays[name]) if name in run.verified else source
+        PlacedSource(source, run.arrays[name]) if name in right_inputs else source
         for name, source in zip(run.named("input"), run.sources(), strict=True)
     )
 
@@ -139,14 +145,13 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         before,
         inputs=inputs,
         input_plans=tuple(run.plans[one] for one in run.named("input")),
-        partial_sums=partial_sums(run, number),
     )
 
 
 def _local_bytes(run: CaseRun) -> int:
     """Total bytes of this process's blocks."""
     return sum(
-        size(shard.index) * as_dtype(run.plans[name].dtype).itemsize
+        elements_of(shard.index) * as_dtype(run.plans[name].dtype).itemsize
         for name, array in run.arrays.items()
         for shard in array.addressable_shards
     )
@@ -169,22 +174,22 @@ def _verdicts(
             same.setdefault(block_text(shard.index), []).append(shard)
     groups = list(same.values())
     measured = {
-        id(shard): replace(found, method=found.method or method)
+        id(shard): replace(verdict, method=verdict.method or method)
         for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
-        for shard, found in zip(copies, verdicts_of_copies, strict=True)
+        for shard, verdict in zip(copies, verdicts_of_copies, strict=True)
     }
     verdicts, mapped = [], 0
     for shard in shards:
         expected = wanted.get(shard.device.position)
         if id(shard) in measured:
-            found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
+            verdict = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
             if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
-                found = replace(found, digest=digest(shard.data))
-            mapped += found.values.places is not None
+                verdict = replace(verdict, digest=digest(shard.data))
+            mapped += verdict.values.places is not None
             if mapped > _MAPPED:
-                found = replace(found, values=replace(found.values, places=None))
-            verdicts.append(found)
-            hints = hints or found.kinds
+                verdict = replace(verdict, values=replace(verdict.values, places=None))
+            verdicts.append(verdict)
+            hints = hints or verdict.kinds
         else:
             verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
     held = {shard.device.position for shard in shards}
@@ -210,12 +215,10 @@ def _by_digest(
     digests: Mapping[str, str], oracle: Oracle, blocks: Sequence[Copies]
 ) -> list[list[Verdict]]:
     """Compare digests of the blocks; compare elements only where the digests differ."""
-    shards = [shard for copies in blocks for shard in copies]
-    found = dict(zip(map(id, shards), digests_of(shards), strict=True))
     return [
         [
             Verdict(elements=shard.data.size)
-            if found[id(shard)] == digests.get(block_text(shard.index))
+            if digest(shard.data) == digests.get(block_text(shard.index))
             else _by_oracle(oracle, [[shard]])[0][0]
             for shard in copies
         ]
@@ -223,18 +226,16 @@ def _by_digest(
     ]
 
 
-def _by_float32_first(
-    oracle: Oracle, quick: Float32Products, blocks: Sequence[Copies]
-) -> list[list[Verdict]]:
+def _by_float32_first(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     """Compare with products in float32; float64 decides unless all are right and seen finely."""
     assert isinstance(oracle, OutputOracle)
-    found = _by_oracle(oracle.in_float32(quick), blocks)
-    if not quick.formed:
-        return found
-    verdicts = [one for copies in found for one in copies]
-    right = all(one.passed and not one.estimated for one in verdicts)
-    if right and combined(one.sight for one in verdicts).sensitivity < FINE:
-        return [[replace(one, method=BY_FLOAT32) for one in copies] for copies in found]
+    by_block = _by_oracle(replace(oracle, float32_products=True), blocks)
+    verdicts = [verdict for copies in by_block for verdict in copies]
+    if not any(verdict.method == BY_FLOAT32 for verdict in verdicts):
+        return by_block
+    right = all(verdict.passed and not verdict.estimated for verdict in verdicts)
+    if right and combined(verdict.sight for verdict in verdicts).sensitivity < FINE:
+        return [[replace(verdict, method=BY_FLOAT32) for verdict in copies] for copies in by_block]
     return _by_oracle(oracle, blocks)
 
 
@@ -248,7 +249,7 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
 
     def measure(tile: Index) -> dict[int, list[Verdict]]:
         expected = oracle.block(tile)
-        found = {}
+        by_block = {}
         for number, block in enumerate(indices):
             both = common(tile, block)
             if both is not None:
@@ -260,27 +261,19 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
                 for part, verdict in zip(parts, verdicts, strict=True):
                     if id(verdict) not in placed:
                         placed[id(verdict)] = _with_places(verdict, part, right, inside, block)
-                found[number] = [placed[id(verdict)] for verdict in verdicts]
-        return found
+                by_block[number] = [placed[id(verdict)] for verdict in verdicts]
+        return by_block
 
     regions = merge(indices, oracle.cost)
     tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
     dearest = max([1, *map(oracle.cost, tiles)])
-    threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
+    threads = max(1, min(usable_cores(), len(tiles), _ALL_BYTES // dearest))
     joined = [[Verdict() for _ in copies] for copies in blocks]
-
-    def add(found: dict[int, list[Verdict]]) -> None:
-        # At once: what all tiles see together needs more memory than a tile.
-        for number, verdicts in found.items():
-            joined[number] = [*map(_joined, joined[number], verdicts)]
-
-    if threads < 2:
-        for tile in tiles:
-            add(measure(tile))
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for found in pool.map(measure, tiles):
-                add(found)
+    with ThreadPoolExecutor(threads) as pool:
+        for by_block in pool.map(measure, tiles):
+            # At once: what all tiles see together needs more memory than a tile.
+            for number, verdicts in by_block.items():
+                joined[number] = [*map(_joined, joined[number], verdicts)]
     return joined
 
 
@@ -316,31 +309,38 @@ def _is_large_product(run: CaseRun) -> bool:
 def _check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
     """Freivalds' check of a run's product; None if a block is on a wrong device. Collective."""
     product = run.arrays["output 0"]
-    if not _right_everywhere(_is_well_placed(product)):
+    if not _is_placed_everywhere(product, run.plans["output 0"]):
         return None
-    x, y = _factors(run, sources)
-    shardings = []
+    factors, shardings = [], []
     for number, transposed in run.case.factors:
-        sharding = run.plans[f"input {number}"].sharding
+        source, sharding = sources[number], run.plans[f"input {number}"].sharding
+        factors.append(Transposed(source) if transposed else source)
         axes = sharding.axes(2)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
-    left, right = shardings
-    tolerance = tolerance_of(product, x.shape[1], (left, right), run.precision, random=run.random)
-    return freivalds(x, y, product, (left, right), tolerance)
+    (x, y), both = factors, (shardings[0], shardings[1])
+    tolerance = tolerance_of(product, x.shape[1], both, run.precision, random=run.random)
+    return freivalds(x, y, product, both, tolerance)
+
+
+def _is_placed_everywhere(array: ShardedArray, plan: ArrayPlan) -> bool:
+    """Whether each device of the mesh holds a block of the right index, shape and dtype."""
+    wanted = plan.sharding.devices_indices_map(plan.shape)
+    shards = array.addressable_shards
+    here = [device.position for device in local_devices() if device.position in wanted]
+    right = sorted(shard.device.position for shard in shards) == here and all(
+        shard.index == wanted[shard.device.position] and _is_block(shard, plan) for shard in shards
+    )
+    running = current()
+    return not collective.total(running.backend, running.group, np.array([int(not right)]))[0]
 
 
 def _by_freivalds(
-    run: CaseRun,
-    sources: Sequence[Source],
-    whole: Verdict,
-    subject: Subject,
-    blocks: Sequence[Copies],
+    oracle: Oracle, whole: Verdict, seed: int, blocks: Sequence[Copies]
 ) -> list[list[Verdict]]:
     """After a passed Freivalds' check: compare a sample of each block, and all if one is wrong."""
-    assert isinstance(subject.oracle, OutputOracle)
-    samples = [_compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
+    samples = [_compare_sample(oracle, seed, copies) for copies in blocks]
     if not all(verdict.passed for copies in samples for verdict in copies):
-        return _by_oracle(subject.oracle, blocks)
+        return _by_oracle(oracle, blocks)
     return [
         [
             replace(
@@ -355,54 +355,13 @@ def _by_freivalds(
     ]
 
 
-def _compare_sample(
-    run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
-) -> list[Verdict]:
-    """Compare one tile of the copies of a block with the product of its rows and columns."""
+def _compare_sample(oracle: Oracle, seed: int, shards: Sequence[Shard]) -> list[Verdict]:
+    """Compare one tile of the copies of a block, chosen by the seed."""
     block = shards[0].index
-    random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
-    bits = random.random_raw(len(block))
-    at = [
-        s.start + int(b) % max(1, s.stop - s.start)
-        for s, b in zip(block, np.atleast_1d(bits), strict=True)
-    ]
+    random = np.random.Philox(key=[seed % 2**64, sum(s.start for s in block)])
+    bits = np.atleast_1d(random.random_raw(len(block)))
+    at = [s.start + int(b) % max(1, s.stop - s.start) for s, b in zip(block, bits, strict=True)]
     tile = around(block, at, _SIDE)
-    expected, inside = _product(run, sources, model, tile), within(tile, block)
+    expected, inside = oracle.block(tile), within(tile, block)
     start = tuple(s.start for s in tile)
     return [compare(shard.data[inside], expected, start) for shard in shards]
-
-
-def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
-    return [
-        Transposed(sources[number]) if transposed else sources[number]
-        for number, transposed in run.case.factors
-    ]
-
-
-def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
-    """A tile of the product. A user's oracle might read the whole inputs, so it is not used."""
-    x, y = _factors(run, sources)
-    summed = slice(0, x.shape[1])
-    rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))
-    if model is None:
-        return Expected(rows @ columns, None)
-    found = track(rows, model) @ track(columns, model)
-    return Expected(found.value, found.bound)
-
-
-def _is_well_placed(array: ShardedArray) -> bool:
-    wanted = array.sharding.devices_indices_map(array.shape)
-    shards = array.addressable_shards
-    here = [device.position for device in local_devices() if device.position in wanted]
-    return sorted(shard.device.position for shard in shards) == here and all(
-        shard.index == wanted[shard.device.position]
-        and shard.data.shape == tuple(s.stop - s.start for s in shard.index)
-        and shard.data.dtype == array.dtype
-        for shard in shards
-    )
-
-
-def _right_everywhere(here: bool) -> bool:
-    running = current()
-    wrong = collective.total(running.backend, running.group, np.array([0 if here else 1]))
-    return int(wrong[0]) == 0

@@ -8,120 +8,98 @@ says so.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..arrays.dtypes import as_dtype, finfo, wide
 from ..arrays.text import block_text
-from .bounds.expected import ulp
-from .bounds.verdict import BY_FLOAT32, Verdict
-from .records.records import ProcessRecord, Run, shards_name
-from .records.verdict import (
-    NOT_COMPARED,
-    RAN,
-    BlockVerdict,
-    Pair,
-    ProgramRecord,
-    differ,
-)
+from .bounds.compare import compare
+from .bounds.expected import Expected
+from .bounds.verdict import BY_FLOAT32, Verdict, join
+from .records.records import Run, shards_name
+from .records.verdict import BlockVerdict, Difference, Pair, ProgramRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One output of the program in one of the two runs."""
+class _Output:
+    """One output of the program in one of the two runs; `blocks` are verdicts, by device."""
 
     name: str
     run: Run
     record: ProgramRecord
     array: str
-    verdicts: Mapping[int, BlockVerdict]
+    blocks: Mapping[int, BlockVerdict]
 
     @classmethod
-    def of(cls, run: Run, program: str, array: str, name: str) -> "Side":
+    def of(cls, run: Run, program: str, array: str, name: str) -> "_Output":
         records = run.of(program)
-        verdicts = {b.device: b for r in records for b in r.blocks if b.array == array}
-        return cls(name=name, run=run, record=records[0], array=array, verdicts=verdicts)
+        blocks = {b.device: b for r in records for b in r.blocks if b.array == array}
+        return cls(name=name, run=run, record=records[0], array=array, blocks=blocks)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return as_dtype(self.record.plans[self.array].dtype)
 
     def read(self, device: int) -> np.ndarray:
-        return self.run.block(self.record.program, self.verdicts[device])
+        return self.run.block(self.record.program, self.blocks[device])
 
 
-def compare_array(one: Side, two: Side) -> Pair:
+def _compare_output(one: _Output, two: _Output) -> Pair:
     names = one.name, two.name
-    if one.verdicts.keys() != two.verdicts.keys():
-        return differ(
-            names,
-            "placement differs",
-            f"{one.array} has blocks on devices {sorted(one.verdicts)} on {one.name} and on "
-            f"{sorted(two.verdicts)} on {two.name}",
+    if one.blocks.keys() != two.blocks.keys():
+        return Pair(
+            *names,
+            Difference.PLACEMENT,
+            f"{one.array} has blocks on devices {sorted(one.blocks)} on {one.name} and on "
+            f"{sorted(two.blocks)} on {two.name}",
         )
-    for device in sorted(one.verdicts):
-        a, b = one.verdicts[device], two.verdicts[device]
+    for device in sorted(one.blocks):
+        a, b = one.blocks[device], two.blocks[device]
         if a.index != b.index:
             text = (
                 f"placement differs: device {device} holds {block_text(a.index)} of {one.array} on "
                 f"{one.name} (process {a.process}) and {block_text(b.index)} on {two.name} "
                 f"(process {b.process}); the right block is {block_text(a.expected_index)}"
             )
-            return replace(differ(names, "placement differs", text), device=device)
+            return Pair(*names, Difference.PLACEMENT, text, device=device)
     return _compare_values(one, two)
 
 
-def _compare_values(one: Side, two: Side) -> Pair:
+def _compare_values(one: _Output, two: _Output) -> Pair:
     names = one.name, two.name
-    pair = Pair(*names, passed=True, kind="", text="")
-    squares = norm = 0.0
-    largest_ratio = -1.0
-    for device, verdict in sorted(one.verdicts.items()):
-        if verdict.index is None:
+    verdicts: dict[int, Verdict] = {}
+    for device, block in sorted(one.blocks.items()):
+        if block.index is None:
             continue  # neither run has a block here; both verdicts report that
         x, y = one.read(device), two.read(device)
-        for side, block in ((one, x), (two, y)):
-            wrong = _file_mismatch(block, verdict, side.dtype)
+        for output, data in ((one, x), (two, y)):
+            wrong = _file_mismatch(data, block, output.dtype)
             if wrong:
-                text = f"{side.array} of {side.name}, device {device} (process {verdict.process})"
-                return replace(
-                    differ(names, "different outputs", f"{text}: {wrong}"), device=device
-                )
-        found = distance(x, y, one.dtype)
-        allowed = _allowed(one, two, device, x)
-        squares, norm = squares + found.squares, norm + found.norm
-        pair = replace(
-            pair,
-            blocks=pair.blocks + 1,
-            difference=max(pair.difference, found.largest),
-            ulps=max(pair.ulps, found.ulps),
-            passed=pair.passed and found.largest <= allowed,
-        )
-        ratio = found.largest / allowed if allowed else math.inf if found.largest else 0.0
-        if ratio > largest_ratio:
-            largest_ratio = ratio
-            element = [start + i for (start, _), i in zip(verdict.index, found.at, strict=True)]
-            values = {"values": [_text(block, found.at) for block in (x, y)]} if x.size else {}
-            pair = replace(
-                pair,
-                allowed=allowed,
-                device=device,
-                worst={
-                    "array": one.array,
-                    "process": verdict.process,
-                    "block": verdict.index,
-                    "element": element,
-                    **values,
-                },
-            )
-    pair = replace(pair, relative_norm=math.sqrt(squares / norm) if norm else math.sqrt(squares))
-    if pair.passed or pair.device is None:
-        return pair
-    kind, where = _kind(one, two, pair.device)
-    return replace(pair, kind=kind, worst={**(pair.worst or {}), "where": where})
+                text = f"{output.array} of {output.name}, device {device} (process {block.process})"
+                return Pair(*names, Difference.OUTPUTS, f"{text}: {wrong}", device=device)
+        values = difference(x, y, _allowed(one, two, device, x))
+        at = (values.worst or {}).get("element", [0] * x.ndim)
+        worst = {
+            "array": one.array,
+            "process": block.process,
+            "block": block.index,
+            "element": [start + i for (start, _), i in zip(block.index, at, strict=True)],
+        }
+        if x.size:
+            worst["values"] = [_text(data, tuple(at)) for data in (x, y)]
+        verdicts[device] = replace(values, worst=worst)
+    if not verdicts:
+        return Pair(*names, Difference.NONE, "")
+    device = max(verdicts, key=lambda d: (not verdicts[d].passed, verdicts[d].ratio))
+    values = replace(join(verdicts.values()), places=None)
+    kind = Difference.NONE
+    if not values.passed:
+        kind, where = _kind(one, two, device)
+        values = replace(values, worst={**(values.worst or {}), "where": where})
+    return Pair(*names, kind, "", values, len(verdicts), device)
 
 
 def _file_mismatch(block: np.ndarray, verdict: BlockVerdict, dtype: np.dtype[Any]) -> str:
@@ -135,15 +113,15 @@ def _file_mismatch(block: np.ndarray, verdict: BlockVerdict, dtype: np.dtype[Any
     )
 
 
-def _allowed(one: Side, two: Side, device: int, block: np.ndarray) -> float:
+def _allowed(one: _Output, two: _Output, device: int, block: np.ndarray) -> float:
     record = one.record
     if record.exact or (one.dtype.kind in "iub" and not record.oracle):
         return 0.0
     if not record.oracle:
         inputs = [math.prod(p.shape) for name, p in record.plans.items() if name[0] == "i"]
         return guess(block, one.dtype, max(inputs, default=1))
-    verdicts = one.verdicts[device], two.verdicts[device]
-    return sum(_measured(one.values, passed=one.passed) for one in verdicts) * (1 + 1e-6)
+    blocks = one.blocks[device], two.blocks[device]
+    return sum(_measured(b.values, passed=b.passed) for b in blocks) * (1 + 1e-6)
 
 
 def _measured(verdict: Verdict, *, passed: bool) -> float:
@@ -157,18 +135,19 @@ def _measured(verdict: Verdict, *, passed: bool) -> float:
     return verdict.error + (verdict.allowed if verdict.method == BY_FLOAT32 else 0.0)
 
 
-def _kind(one: Side, two: Side, device: int) -> tuple[str, str]:
+def _kind(one: _Output, two: _Output, device: int) -> tuple[Difference, str]:
     """The kind of difference: blocks permuted, a block transposed, or other values."""
     x, y = one.read(device), two.read(device)
-    for other, verdict in two.verdicts.items():
-        if other == device or verdict.index == one.verdicts[device].index:
+    for other, verdict in two.blocks.items():
+        if other == device or verdict.index == one.blocks[device].index:
             continue
         block = two.read(other)
-        if block.shape == x.shape and close(x, block, one.dtype):
-            return "permuted blocks", f"; {two.name} has this block of {one.name} on device {other}"
-    if x.ndim >= 2 and x.shape[-1] == x.shape[-2] and close(x, np.swapaxes(y, -1, -2), one.dtype):
-        return "transposed block", ""
-    return "different values", ""
+        if block.shape == x.shape and close(x, block):
+            where = f"; {two.name} has this block of {one.name} on device {other}"
+            return Difference.PERMUTED, where
+    if x.ndim >= 2 and x.shape[-1] == x.shape[-2] and close(x, np.swapaxes(y, -1, -2)):
+        return Difference.TRANSPOSED, ""
+    return Difference.VALUES, ""
 
 
 def _text(block: np.ndarray, at: tuple[int, ...]) -> str:
@@ -192,36 +171,37 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
         FileError: Blocks are missing or damaged.
     """
     both = one.of(program), two.of(program)
-    for run, found, name in zip((one, two), both, names, strict=True):
-        if len(found) < len(run.records) or not found or any(r.outcome != RAN for r in found):
-            return differ(names, NOT_COMPARED, f"not compared: no complete result on {name}")
+    for run, records, name in zip((one, two), both, names, strict=True):
+        why = ""
+        if len(records) < len(run.records) or not records or any(r.error for r in records):
+            why = f"no complete result on {name}"
         # The file of blocks appears at the end of a run.
-        if run.exit_code and not all(_has_blocks(run, record) for record in run.records):
-            return differ(names, NOT_COMPARED, f"not compared: the run on {name} was broken off")
+        elif run.exit_code and not all(
+            (run.folder / shards_name(record.process)).exists() for record in run.records
+        ):
+            why = f"the run on {name} was broken off"
+        if why:
+            return Pair(*names, Difference.NOT_COMPARED, f"not compared: {why}")
     first, second = both[0][0], both[1][0]
     wrong = _different_problem(first, second) or _different_inputs(*both)
     if wrong:
-        return differ(names, "different problems", f"not compared: {wrong}")
+        return Pair(*names, Difference.PROBLEMS, f"not compared: {wrong}")
     wrong = _different_outputs(first, second, names)
     if wrong:
-        return differ(names, "different outputs", wrong)
+        return Pair(*names, Difference.OUTPUTS, wrong)
     pairs = [
-        compare_array(
-            Side.of(one, program, array, names[0]), Side.of(two, program, array, names[1])
+        _compare_output(
+            _Output.of(one, program, array, names[0]), _Output.of(two, program, array, names[1])
         )
         for array in first.outputs
     ]
     return _merge(pairs, first, names)
 
 
-def _has_blocks(run: Run, record: ProcessRecord) -> bool:
-    return (run.folder / shards_name(record.process)).exists()
-
-
 def _different_problem(one: ProgramRecord, two: ProgramRecord) -> str:
-    differ = [key for key in _SAME if one.problem.get(key) != two.problem.get(key)]
-    both = "; ".join(f"{key}: {one.problem.get(key)} and {two.problem.get(key)}" for key in differ)
-    return f"the runs solved different problems ({both})" if differ else ""
+    pairs = {key: (one.problem.get(key), two.problem.get(key)) for key in _SAME}
+    both = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in pairs.items() if a != b)
+    return f"the runs solved different problems ({both})" if both else ""
 
 
 def _different_inputs(one: list[ProgramRecord], two: list[ProgramRecord]) -> str:
@@ -254,34 +234,33 @@ def _different_outputs(one: ProgramRecord, two: ProgramRecord, names: tuple[str,
     return ""
 
 
-def _merge(pairs: list[Pair], record: ProgramRecord, names: tuple[str, str]) -> Pair:
-    worst = max(
-        pairs, key=lambda p: (not p.passed, p.difference / p.allowed if p.allowed else p.difference)
+def _merge(pairs: Sequence[Pair], record: ProgramRecord, names: tuple[str, str]) -> Pair:
+    """The pair of the worst output, with the errors and the number of blocks of all."""
+    worst = max(pairs, key=lambda pair: (not pair.passed, pair.values.ratio))
+    norm = max((pair.values for pair in pairs), key=lambda values: values.relative_norm)
+    values = replace(
+        join(pair.values for pair in pairs),
+        allowed=worst.values.allowed,
+        worst=worst.values.worst,
+        error_squares=norm.error_squares,
+        value_squares=norm.value_squares,
     )
-    merged = replace(
-        worst,
-        passed=all(p.passed for p in pairs),
-        difference=max(p.difference for p in pairs),
-        ulps=max(p.ulps for p in pairs),
-        relative_norm=max(p.relative_norm for p in pairs),
-        blocks=sum(p.blocks for p in pairs),
-    )
-    if worst.text:
-        return merged
-    return replace(merged, text=_sentence(merged, record, names))
+    merged = replace(worst, values=values, blocks=sum(pair.blocks for pair in pairs))
+    return merged if worst.text else replace(merged, text=_sentence(merged, record, names))
 
 
 def _sentence(pair: Pair, record: ProgramRecord, names: tuple[str, str]) -> str:
     basis = "" if record.oracle else "; without an oracle the tolerance is only a guess"
-    if pair.passed and pair.difference == 0:
+    values = pair.values
+    if pair.passed and values.error == 0:
         return f"agree to the last bit in {pair.blocks} blocks{basis}"
     far = (
-        f"largest difference {pair.difference:.2e} ({pair.ulps:.3g} ULP), allowed "
-        f"{pair.allowed:.2e}, relative norm {pair.relative_norm:.1e}"
+        f"largest difference {values.error:.2e} ({values.ulps:.3g} ULP), allowed "
+        f"{values.allowed:.2e}, relative norm {values.relative_norm:.1e}"
     )
     if pair.passed:
         return f"agree in {pair.blocks} blocks: {far}{basis}"
-    worst = pair.worst or {}
+    worst = values.worst or {}
     got = " and ".join(worst.get("values", []))
     return (
         f"DIFFER ({pair.kind}): device {pair.device} (process {worst.get('process')}), block "
@@ -291,60 +270,29 @@ def _sentence(pair: Pair, record: ProgramRecord, names: tuple[str, str]) -> str:
     )
 
 
-class Distance(NamedTuple):
-    """The difference between two blocks.
+def difference(x: np.ndarray, y: np.ndarray, allowed: float) -> Verdict:
+    """The verdict on a block, if another one has the right values.
 
-    Attributes:
-        largest: Largest difference between elements; infinite if only one is NaN or infinite.
-        at: Position of that element in the block.
-        ulps: Largest difference in units in the last place of the first block's element.
-        squares: Sum of the squared differences.
-        norm: Sum of the squared elements of the first block.
+    Its error is infinite if NaN or infinity is in one of them only.
+
+    Args:
+        x: The right values.
+        y: The values to compare.
+        allowed: The tolerance.
     """
-
-    largest: float
-    at: tuple[int, ...]
-    ulps: float
-    squares: float
-    norm: float
-
-
-def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
-    """The difference between two blocks; infinite where NaN or infinity differ."""
-    if not x.size:
-        return Distance(largest=0.0, at=(0,) * x.ndim, ulps=0.0, squares=0.0, norm=0.0)
-    if dtype.kind in "iub":
-        apart = np.where(x > y, x, y).astype(np.float64) - np.where(x > y, y, x)
-        apart = np.where((x != y) & (apart == 0), 1.0, apart)  # float64 rounds beyond 2**53
-        norm = float(np.sum(x.astype(np.float64) ** 2))
-        squares = float(np.sum(apart**2))
-        return Distance(float(np.max(apart)), _argmax(apart), ulps=0.0, squares=squares, norm=norm)
-    a, b = wide(x), wide(y)
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(a - b)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-    finite = np.isfinite(a)
-    unit = ulp(np.where(finite, np.abs(a), 0.0), dtype)
-    return Distance(
-        largest=float(np.max(apart)),
-        at=_argmax(apart),
-        ulps=float(np.max(apart / unit)),
-        squares=float(np.sum(apart**2)),
-        norm=float(np.sum(np.abs(a[finite]) ** 2)),
-    )
+    if x.dtype.kind in "iub" and not allowed:
+        return compare(y, Expected(x, None))
+    bound = np.full(x.shape, allowed)
+    verdict = compare(y, Expected(wide(x), bound, last_rounding=True))
+    return replace(verdict, error=math.inf) if verdict.wrong_patterns else verdict
 
 
-def _argmax(apart: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
-
-
-def close(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> bool:
+def close(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether two blocks are equal up to rounding."""
-    found = distance(x, y, dtype)
-    if dtype.kind in "iub":
-        return found.largest == 0
-    return found.squares <= (64 * float(finfo(dtype).eps)) ** 2 * found.norm
+    verdict = difference(x, y, 0.0)
+    if verdict.passed or x.dtype.kind in "iub" or verdict.wrong_patterns:
+        return verdict.passed
+    return verdict.error_squares <= (64 * float(finfo(x.dtype).eps)) ** 2 * verdict.value_squares
 
 
 def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:

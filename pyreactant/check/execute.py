@@ -6,7 +6,6 @@ import statistics
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,11 +18,10 @@ from ..arrays.runtimes.compile import compile
 from ..arrays.runtimes.compiled import Compiled
 from ..arrays.runtimes.operations import from_callback
 from ..arrays.runtimes.runtime import backend_name, current, devices
-from ..arrays.sharding import Index, NamedSharding, Shard
+from ..arrays.sharding import Device, Index, NamedSharding
 from ..arrays.source import Source
 from ..arrays.text import block_text
 from ..base.errors import MismatchError
-from ..base.facts import usable_cores
 from .bounds.model import Model
 from .inputs import ORDINARY_SET, InputSet
 from .programs.case import Case, Layout, default_spec
@@ -44,18 +42,17 @@ class CaseRun:
         seed: Seed of the inputs.
         layout: Partition specs of inputs and outputs.
         precision: Precision of products: "default", "high" or "highest".
+        compiled: The compiled program.
         plans: Required shape, dtype and sharding by array name ("input 0", ..., "output 0", ...).
             `diagnose` takes them, and records contain them.
         arrays: The runtime's arrays by the same names.
         digests: Digests of the generated input blocks, by array name and block.
         seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the
             checked one.
-        compiled: The compiled program.
         data: The set of inputs of the checked call.
         before: The set of inputs of the calls before it; None if it is the same with other numbers.
         repeats: Blocks with other bits in a later call than in the first one with the same inputs:
             {"array", "device", "process", "call", "first"}; calls count from 1.
-        verified: Names of the inputs that passed `check_inputs` on this process's devices.
     """
 
     case: Case
@@ -64,15 +61,14 @@ class CaseRun:
     seed: int
     layout: Layout
     precision: str
-    plans: Mapping[str, ArrayPlan]
-    arrays: Mapping[str, ShardedArray]
-    digests: Mapping[str, Mapping[str, str]]
-    seconds: Mapping[str, Any]
     compiled: Compiled
+    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
+    arrays: Mapping[str, ShardedArray] = field(default_factory=dict)
+    digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    seconds: Mapping[str, Any] = field(default_factory=dict)
     data: InputSet = ORDINARY_SET
     before: InputSet | None = None
     repeats: Sequence[Mapping[str, Any]] = ()
-    verified: set[str] = field(default_factory=set)
 
     def sources(self, *, before: bool = False) -> tuple[Source, ...]:
         """The sources of the inputs.
@@ -164,33 +160,27 @@ def run_case(
     placed = time.perf_counter()
     compiled = _compile(case, size, args, mesh, layout, precision)
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
-    before, times = Repeats(1), []
+    bits, times = [], []
     for _ in range(max(2, calls)):
         outputs, last = _call(compiled, args)
         times.append(last)
-        before.add(outputs)
+        bits.append(_bits(outputs))
     del args, outputs  # one set of arrays is held at a time
-    args, digests = _place(_sources(ORDINARY_SET, case, size, dtype, seed), shardings)
-    outputs, last = _call(compiled, args)
-    checked = Repeats(len(times) + 1)
-    checked.add(outputs)
-    checked.add(_call(compiled, args)[0])
-    times = [*times[1:], last][-calls:]  # the very first call warms up
-    _check_outputs(case, size, dtype, backend_name(), outputs)
-    return CaseRun(
+    run = CaseRun(
         case=case,
         size=size,
         dtype=dtype,
         seed=seed,
         layout=layout,
         precision=precision,
-        plans=_plans(args, outputs),
-        arrays=_by_name("input", args) | _by_name("output", outputs),
-        digests=_by_name("input", digests),
-        seconds=seconds | {"call": statistics.median(times), "calls": times},
         compiled=compiled,
-        repeats=(*before.found, *checked.found),
+        repeats=_repeats(bits, 1),
     )
+    run, last = _call_twice(run, shardings, first=len(times) + 1)
+    _check_outputs(run)
+    times = [*times[1:], last][-calls:]  # the very first call warms up
+    seconds |= {"call": statistics.median(times), "calls": times}
+    return replace(run, seconds=seconds)
 
 
 def run_again(run: CaseRun, data: InputSet) -> CaseRun:
@@ -202,56 +192,67 @@ def run_again(run: CaseRun, data: InputSet) -> CaseRun:
         run: A finished run of the case.
         data: The set of inputs.
     """
-    sources = _sources(data, run.case, run.size, run.dtype, run.seed)
-    args, digests = _place(sources, [run.plans[name].sharding for name in run.named("input")])
-    outputs, _ = _call(run.compiled, args)
-    repeats = Repeats(1)
-    repeats.add(outputs)
-    repeats.add(_call(run.compiled, args)[0])
-    return replace(
-        run,
-        plans=_plans(args, outputs),
-        arrays=_by_name("input", args) | _by_name("output", outputs),
-        digests=_by_name("input", digests),
-        data=data,
-        before=run.data,
-        repeats=tuple(repeats.found),
-        verified=set(),
-    )
+    shardings = [run.plans[name].sharding for name in run.named("input")]
+    return _call_twice(replace(run, data=data, before=run.data, repeats=()), shardings)[0]
 
 
-class Repeats:
-    """Compares calls that had the same inputs by the digests of this process's blocks.
+def _call_twice(
+    run: CaseRun, shardings: Sequence[NamedSharding], first: int = 1
+) -> tuple[CaseRun, float]:
+    """Call a program twice with the inputs of a run.
 
     Args:
-        first: Number of the first of these calls.
+        run: The run, whose arrays are not needed.
+        shardings: Shardings of the inputs.
+        first: Number of the first of these calls, which is the checked one.
 
-    Attributes:
-        found: See `CaseRun.repeats`.
+    Returns:
+        The run with the arrays of the checked call, and the seconds of that.
     """
+    args, digests = _place(run.sources(), shardings)
+    outputs, seconds = _call(run.compiled, args)
+    repeats = _repeats([_bits(outputs), _bits(_call(run.compiled, args)[0])], first)
+    arrays = _by_name("input", args) | _by_name("output", outputs)
+    plans = {
+        name: ArrayPlan(array.shape, array.dtype.name, array.sharding)
+        for name, array in arrays.items()
+    }
+    called = replace(
+        run,
+        plans=plans,
+        arrays=arrays,
+        digests=_by_name("input", digests),
+        repeats=(*run.repeats, *repeats),
+    )
+    return called, seconds
 
-    def __init__(self, first: int) -> None:
-        self.found: list[dict[str, Any]] = []
-        self._first = self._call = first
-        self._digests: dict[tuple[str, int], str] = {}
 
-    def add(self, outputs: Sequence[ShardedArray]) -> None:
-        """Compare the results of the next call with those of the first one."""
-        for name, array in _by_name("output", outputs).items():
-            for shard in array.addressable_shards:
-                device, found = shard.device, digest(shard.data)
-                if self._digests.setdefault((name, device.position), found) == found:
-                    continue
-                self.found.append(
-                    {
-                        "array": name,
-                        "device": device.position,
-                        "process": device.process_index,
-                        "call": self._call,
-                        "first": self._first,
-                    }
-                )
-        self._call += 1
+_Bits = dict[tuple[str, Device], str]
+"""The digest of each block of this process, by output and device."""
+
+
+def _bits(outputs: Sequence[ShardedArray]) -> _Bits:
+    return {
+        (name, shard.device): digest(shard.data)
+        for name, array in _by_name("output", outputs).items()
+        for shard in array.addressable_shards
+    }
+
+
+def _repeats(calls: Sequence[_Bits], first: int) -> list[dict[str, Any]]:
+    """Blocks whose bits differ from those of the first call, of number `first`."""
+    return [
+        {
+            "array": name,
+            "device": device.position,
+            "process": device.process_index,
+            "call": number,
+            "first": first,
+        }
+        for number, bits in enumerate(calls[1:], first + 1)
+        for (name, device), block_digest in bits.items()
+        if block_digest != calls[0][name, device]
+    ]
 
 
 def digest(block: np.ndarray) -> str:
@@ -260,16 +261,6 @@ def digest(block: np.ndarray) -> str:
         return "00000000"
     data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
     return f"{zlib.crc32(data.data):08x}"
-
-
-def digests_of(shards: Sequence[Shard]) -> list[str]:
-    """The checksum of each block, some at a time; this thread reads the blocks."""
-    found: list[str] = []
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        for first in range(0, len(shards), usable_cores()):
-            some = shards[first : first + usable_cores()]
-            found += pool.map(digest, [shard.data for shard in some])
-    return found
 
 
 def _sources(
@@ -283,17 +274,18 @@ def _place(
     sources: Sequence[Source], shardings: Sequence[NamedSharding]
 ) -> tuple[list[ShardedArray], list[dict[str, str]]]:
     arrays, digests = [], []
-    for one, sharding in zip(sources, shardings, strict=True):
-        found: dict[str, str] = {}
-
-        def read(index: Index, one: Source = one, found: dict[str, str] = found) -> np.ndarray:
-            block = one.read(index)
-            found[block_text(index)] = digest(block)
-            return block
-
-        arrays.append(from_callback(one.shape, one.dtype, sharding, read))
-        digests.append(found)
+    for source, sharding in zip(sources, shardings, strict=True):
+        by_block: dict[str, str] = {}
+        read = functools.partial(_read_and_digest, source, by_block)
+        arrays.append(from_callback(source.shape, source.dtype, sharding, read))
+        digests.append(by_block)
     return arrays, digests
+
+
+def _read_and_digest(source: Source, by_block: dict[str, str], index: Index) -> np.ndarray:
+    block = source.read(index)
+    by_block[block_text(index)] = digest(block)
+    return block
 
 
 def _compile(
@@ -340,33 +332,24 @@ def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[Sharde
     return outputs, time.perf_counter() - start
 
 
-def _plans(args: Sequence[ShardedArray], outputs: Sequence[ShardedArray]) -> dict[str, ArrayPlan]:
-    arrays = _by_name("input", args) | _by_name("output", outputs)
-    return {
-        name: ArrayPlan(array.shape, array.dtype.name, array.sharding)
-        for name, array in arrays.items()
-    }
-
-
-def _check_outputs(
-    case: Case, size: int, dtype: str, runtime: str, outputs: Sequence[ShardedArray]
-) -> None:
-    got = [f"{one.dtype.name}{list(one.shape)}" for one in outputs]
+def _check_outputs(run: CaseRun) -> None:
+    case, plans = run.case, [run.plans[name] for name in run.named("output")]
+    got = [f"{plan.dtype}{list(plan.shape)}" for plan in plans]
     if case.outputs is not None:
-        planned = case.outputs(size, dtype)
+        planned = case.outputs(run.size, run.dtype)
         right = [[f"{name}{list(one.shape)}" for name in one.dtypes] for one in planned]
         names = [f"{_names(one.dtypes)}{list(one.shape)}" for one in planned]
     elif case.program.out_dtypes:
-        got = [one.dtype.name for one in outputs]
+        got = [plan.dtype for plan in plans]
         right = [[name] for name in case.program.out_dtypes]
         names = list(case.program.out_dtypes)
     else:
         return
     if len(got) != len(right) or any(g not in r for g, r in zip(got, right, strict=True)):
         raise MismatchError(
-            f"program {case.name!r} on {runtime}: outputs must be {', '.join(names)}, as from "
-            f"its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the same, or "
-            "give Program(..., out_dtypes=) with one element type for each result"
+            f"program {case.name!r} on {backend_name()}: outputs must be {', '.join(names)}, as "
+            f"from its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the "
+            "same, or give Program(..., out_dtypes=) with one element type for each result"
         )
 
 

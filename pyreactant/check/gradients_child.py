@@ -20,7 +20,6 @@ from .bounds.model import Model
 from .bounds.tracked import Tracked
 from .inputs import ORDINARY_SET
 from .programs import Case, find_case
-from .report.data import RIGHT, WRONG
 
 _ESTIMATED = "jax.grad has no derived error bound"
 
@@ -31,7 +30,7 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
     dtype = as_dtype(request["dtype"])
     try:
         with context(is_wide(dtype)), jax.default_matmul_precision("highest"):
-            return {"found": _compared(case, request)}
+            return {"results": _compared(case, request)}
     except PyReactantError as error:
         return {"failed": str(error)}
 
@@ -70,10 +69,10 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
 
     parts = tuple(wide(one) for one in (*arrays, *cotangents))
     wanted = estimate(oracle, parts, model, _ESTIMATED)
-    found = _verdicts("jax.grad of the JAX body", range(count), got, wanted)
+    results = _verdicts("jax.grad of the JAX body", range(count), got, wanted)
     if request["gradient"] is not None:
-        found += _by_oracle(function, find_case(request["gradient"]), model, request)
-    return found
+        results += _by_oracle(function, find_case(request["gradient"]), model, request)
+    return results
 
 
 def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> list[dict[str, Any]]:
@@ -101,20 +100,13 @@ def _whole(source: Source) -> np.ndarray:
 def _verdicts(
     against: str, numbers: Sequence[int], got: Sequence[Any], wanted: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    found = []
-    for number, one, expected in zip(numbers, got, wanted, strict=True):
+    results = []
+    for number, gradient, expected in zip(numbers, got, wanted, strict=True):
         assert isinstance(expected, Tracked)
-        verdict = compare(np.asarray(one), Expected(expected.value, expected.bound))
-        found.append(
-            {
-                "argument": f"by argument {number}",
-                "against": against,
-                "outcome": RIGHT if verdict.passed else WRONG,
-                "relative_norm": float(verdict.relative_norm),
-                "ratio": float(verdict.ratio),
-            }
-        )
-    return found
+        verdict = compare(np.asarray(gradient), Expected(expected.value, expected.bound))
+        about = {"argument": f"by argument {number}", "against": against}
+        results.append(about | verdict.to_dict())
+    return results
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ import numpy as np
 from ..arrays.dtypes import as_dtype, finfo, is_float, wide
 from ..arrays.sharding import Index
 from ..arrays.source import RandomSource, Source
-from .oracle.parts import Absolute, Widened
-from .programs.case import Case, Input, whole_index
+from .oracle.sources import Absolute
+from .programs.case import Case, Input
+from .regions import whole_index
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
 
@@ -73,8 +74,8 @@ def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
     """The sets beyond the ordinary one that a program defines at a size and element type."""
     if not any(what.is_data for what in case.inputs(size, dtype)):
         return ()
-    found = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
-    return tuple(one for one in found if one is not None)
+    sets = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
+    return tuple(data for data in sets if data is not None)
 
 
 class _Scaled(RandomSource):
@@ -124,15 +125,13 @@ class _Placed:
     def read(self, index: Index) -> np.ndarray:
         """One block, the same each time."""
         rows, columns = _places(self.shape, index)
-        shape = tuple(s.stop - s.start for s in index)
-        parts = 2 if self.dtype.kind == "c" else 1
-        found = np.empty(shape, self.dtype)
+        block: np.ndarray = np.empty(tuple(s.stop - s.start for s in index), self.dtype)
+        # NumPy's views of the parts do not exist for bfloat16.
+        parts = (block.real, block.imag) if self.dtype.kind == "c" else (block,)
         with np.errstate(all="ignore"):
-            for part, into in zip(range(parts), (found.real, found.imag), strict=False):
-                # NumPy's views of the parts do not exist for bfloat16.
-                target = into if parts == 2 else found
-                target[...] = self._values(index, rows, columns, part)
-        return found
+            for part, into in enumerate(parts):
+                into[...] = self._values(index, rows, columns, part)
+        return block
 
     def _values(self, index: Index, rows: np.ndarray, columns: np.ndarray, part: int) -> np.ndarray:
         raise NotImplementedError
@@ -193,7 +192,7 @@ def _takes_all_integers(case: Case, size: int, dtype: str) -> bool:
     """Whether results are right modulo 2^bits, as those of sums of products are."""
     if case.domain.sums:
         case.sums(size, dtype)  # raises if a user's statement is wrong
-        return all(one.kind in "biu" for one in _types(case, size, dtype))
+        return all(kind.kind in "biu" for kind in _types(case, size, dtype))
     return case.domain.moves
 
 
@@ -206,7 +205,7 @@ def _types(case: Case, size: int, dtype: str) -> list[np.dtype[Any]]:
 
 def exponents(case: Case, size: int, dtype: str) -> tuple[int, int]:
     """Range [low, high) of the exponents of wide inputs: no partial result overflows."""
-    most = min(int(finfo(one).maxexp) for one in _types(case, size, dtype) if is_float(one))
+    most = min(int(finfo(kind).maxexp) for kind in _types(case, size, dtype) if is_float(kind))
     limit = min(20, most // 3)
     low, high = case.domain.magnitudes
     room = (most - 3 - math.ceil(math.log2(case.sums(size, dtype)[0]))) // case.domain.degree
@@ -251,8 +250,8 @@ class _Wide(_Placed):
         mixed = sign * (1 + fraction) * np.ldexp(1.0, own.astype(np.int64) + self._low)
         offset = size * turn * (1 + fraction * 2.0 ** -(_significand(self.dtype.name) * 2 // 5))
         even = size * (2 * fraction - 1)
-        found = np.where(kind == 0, mixed, np.where(kind == 3, even, offset))
-        return found * self._what.scale
+        values = np.where(kind == 0, mixed, np.where(kind == 3, even, offset))
+        return values * self._what.scale
 
 
 def _joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
@@ -296,9 +295,9 @@ class _Special(_Placed):
         usual = source(self._what, self._seed, self._stream).read(index)
         if self.dtype.kind == "c":
             usual = (usual.real, usual.imag)[part]
-        found = usual.astype(np.float64)
+        values = usual.astype(np.float64)
         if part:
-            return found
+            return values
         length = self.shape[-1] if self.shape else 1
         if self.shape and math.prod(self.shape[:-1]) == 1:  # a vector: one of eight elements
             rows, columns = columns // 8 * 2 + 1, columns + 1
@@ -307,7 +306,7 @@ class _Special(_Placed):
         which, sign = number % len(self._kinds), 1.0 - 2 * (number // len(self._kinds) % 2)
         turn = 1.0 - 2 * ((rows + columns) // 8 % 2)
         small = float(finfo(self.dtype).tiny) / 2
-        values = {
+        special = {
             "nan": np.nan,
             "inf": sign * np.inf,
             "-inf": -np.inf,
@@ -315,8 +314,8 @@ class _Special(_Placed):
             "denormal": turn * small,
         }
         for place, kind in enumerate(self._kinds):
-            found = np.where(chosen & (which == place), values[kind], found)
-        return found
+            values = np.where(chosen & (which == place), special[kind], values)
+        return values
 
 
 # Whole numbers.
@@ -329,7 +328,7 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
     if not case.domain.sums or not is_float(kind):
         return None
     degree, (summands, lost) = case.domain.degree, case.sums(size, dtype)
-    types = [one.name for one in _types(case, size, dtype) if is_float(one)]
+    types = [own.name for own in _types(case, size, dtype) if is_float(own)]
     bits = min(map(_significand, types)) - lost
     if case.tried is None and kind.kind == "c" and degree > 1:
         bits -= 2  # a complex product has four real ones
@@ -347,18 +346,19 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
 
     zeros = "" if step == 1 else f", 1 of {step} is not zero"
     text = f"whole numbers from -{largest} to {largest}{zeros}"
-    found = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
+    probe = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
     known = step == 1 or case.tried is None
-    return found if known or _shows(case, size, dtype, found, 2**bits) else None
+    return probe if known or _shows(case, size, dtype, probe, 2**bits) else None
 
 
 def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> bool:
     """Whether no result of an oracle for whole arrays is above a limit, and half have a term."""
     inputs = enumerate(case.inputs(size, dtype))
-    signed = tuple(Widened(data.make(what, 0, number)) for number, what in inputs)
-    for i, one in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
+    signed = tuple(data.make(what, 0, number) for number, what in inputs)
+    for i, output in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
         both = (signed, tuple(map(Absolute, signed)))
-        results = [case.expected(i, whole_index(one.shape), some, None) for some in both]
+        index = whole_index(output.shape)
+        results = [case.expected(i, index, some, None, in_full=True) for some in both]
         sizes = np.abs([wide(np.asarray(x)) for x in results])
         if np.max(sizes, initial=0.0) > limit or np.mean(sizes[1] > 0) < 0.5:
             return False
@@ -381,9 +381,9 @@ class _Whole(_Placed):
     def _values(self, index: Index, rows: np.ndarray, columns: np.ndarray, part: int) -> np.ndarray:
         words = self._words(index, part)
         size = 1 + (words >> np.uint32(1)) % np.uint32(self._largest)
-        found = np.where(words & np.uint32(1), -1.0, 1.0) * size
+        values = np.where(words & np.uint32(1), -1.0, 1.0) * size
         kept = (rows * self._apart + columns) % self._step == 0
-        return np.where(kept, found, 0.0)
+        return np.where(kept, values, 0.0)
 
 
 class _Numbered(_Placed):

@@ -6,6 +6,7 @@ even if results are wrong.
 It runs each program on its further sets of inputs, and in further layouts and element types, too.
 """
 
+import contextlib
 import gc
 import os
 import socket
@@ -26,26 +27,24 @@ from ..arrays.mesh import Mesh
 from ..arrays.program import Program
 from ..arrays.runtimes.collective import exchange, total
 from ..arrays.runtimes.runtime import barrier, current, devices, initialize
-from ..arrays.text import spec_text
+from ..arrays.text import specs_text
 from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError, code_of
 from ..base.facts import facts
 from ..base.files import write_json
-from .check import check_blocks, check_inputs
+from .check import check_all
 from .execute import CaseRun, run_again, run_case
-from .inputs import ORDINARY, InputSet, input_sets
+from .inputs import ORDINARY, input_sets
 from .programs import find_case
 from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
-from .records.verdict import RAISED, RAN, BlockVerdict, ProgramRecord, SetRecord
+from .records.verdict import BlockVerdict, ProgramRecord, SetRecord
 from .request import CheckRequest, choose_layout, read_request
 from .variants import Variant, variants
 
-WHERE = "where: "
-"""Begins a note of an exception that says in which layout or on which inputs it was raised."""
 
+class Where(str):
+    """A note of an exception: in which layout, or on which inputs, it was raised."""
 
-def check_all(run: CaseRun) -> list[BlockVerdict]:
-    """The verdicts on all blocks of this process's devices. Collective."""
-    return [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    __slots__ = ()
 
 
 def further_sets(
@@ -68,7 +67,8 @@ def further_sets(
     estimated = _is_estimated(blocks)
     yield from _of_variant(request, run, first, estimated)
     for variant in others:
-        try:
+        specs = specs_text(variant.layout.in_specs)
+        with _saying(f"in the layout and type {variant.dtype} {specs}"):
             run = run_case(
                 run.case,
                 size=run.size,
@@ -81,15 +81,16 @@ def further_sets(
             yield _record(run, variant)
             run = replace(run, arrays={})
             yield from _of_variant(request, run, variant, estimated)
-        except Exception as error:
-            error.add_note(f"{WHERE}in the layout and type {variant_text(variant)}")
-            raise
 
 
-def variant_text(variant: Variant) -> str:
-    """Element type and partition specs of the inputs."""
-    specs = " ".join(spec_text(spec) or "-" for spec in variant.layout.in_specs)
-    return f"{variant.dtype} {specs}"
+@contextlib.contextmanager
+def _saying(where: str) -> Iterator[None]:
+    """Note where an exception of the block was raised."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(Where(where))
+        raise
 
 
 def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
@@ -110,17 +111,10 @@ def _of_variant(
     sets = () if run.case.oracle is None else input_sets(run.case, run.size, run.dtype)
     for data in sets:
         if data.name in request.sets and (data.whole or not estimated):
-            run = _again(run, data)
+            with _saying(f"on {data.name} inputs"):
+                run = run_again(run, data)
             yield _record(run, variant)
             run = replace(run, arrays={})
-
-
-def _again(run: CaseRun, data: InputSet) -> CaseRun:
-    try:
-        return run_again(run, data)
-    except Exception as error:
-        error.add_note(f"{WHERE}on {data.name} inputs")
-        raise
 
 
 def _record(run: CaseRun, variant: Variant) -> SetRecord:
@@ -185,19 +179,19 @@ def run_member(request: CheckRequest, folder: Path) -> None:
         record = replace(record, running=name)
         write_json(record.to_dict(), target)  # shows what was running if the process is killed
         try:
-            found = _run(request, program, name, shards)
+            done = _run(request, program, name, shards)
         except Exception as error:
-            found = ProgramRecord(name, RAISED, error=error_facts(error))
-            record = replace(record, programs=(*record.programs, found))
+            done = ProgramRecord(program=name, error=error_facts(error))
+            record = replace(record, programs=(*record.programs, done))
             write_json(record.to_dict(), target)
             if not _all_raised(name):
                 raise
             wrong: list[int] = []
         else:
-            record = replace(record, programs=(*record.programs, found))
-            wrong = _wrong_processes(found)
+            record = replace(record, programs=(*record.programs, done))
+            wrong = _wrong_processes(done)
         if process == 0:
-            _print_progress(found, wrong)
+            _print_progress(done, wrong)
     shards.close()
     record = replace(record, running=None, finished=True, checksums=shards.checksums)
     write_json(record.to_dict(), target)
@@ -216,14 +210,15 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     """An exception as plain data for a record."""
     code = code_of(error)
     text = "".join(traceback.format_exception(error))
-    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
-    message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
+    notes = getattr(error, "__notes__", ())
+    message = "; ".join([str(error), *(note for note in notes if isinstance(note, Where))])
     place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
     return {
         "exception": type(error).__name__,
         "message": message[:2000] + place,
         "exit_code": code,
         "traceback": text[-8000:],
+        "failed_process": getattr(error, "failed_process", None),
     }
 
 
@@ -273,8 +268,7 @@ def _run(
     sets = tuple(further_sets(request, run, blocks, mesh, chosen))
     more = time.perf_counter() - start
     return ProgramRecord(
-        name,
-        RAN,
+        program=name,
         summary=case.summary,
         problem={
             "size": run.size,
@@ -327,26 +321,27 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def _wrong_processes(found: ProgramRecord) -> list[int]:
+def _wrong_processes(record: ProgramRecord) -> list[int]:
     """The processes with a wrong block. Collective."""
     running = current()
-    blocks = [*found.blocks, *(block for one in found.sets for block in one.blocks)]
+    blocks = [*record.blocks, *(block for one in record.sets for block in one.blocks)]
     here = np.array([any(not block.passed for block in blocks)])
     everywhere = exchange(running.backend, running.group, here)
     return [int(process) for process in np.flatnonzero(everywhere)]
 
 
-def _print_progress(found: ProgramRecord, wrong: list[int]) -> None:
-    if found.outcome == RAISED and found.error is not None:
-        text = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
+def _print_progress(record: ProgramRecord, wrong: list[int]) -> None:
+    error = record.error
+    if error is not None:
+        text = f"raised {error['exception']}: {error['message'].partition(chr(10))[0]}"
     else:
-        seconds = found.seconds
+        seconds = record.seconds
         text = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
-        if found.sets:
-            sets = "set" if len(found.sets) == 1 else "sets"
-            text += f", {len(found.sets)} further {sets} in {seconds['further sets']:.2f} s"
+        if record.sets:
+            sets = "set" if len(record.sets) == 1 else "sets"
+            text += f", {len(record.sets)} further {sets} in {seconds['further sets']:.2f} s"
         if wrong:
             plural = "es" if len(wrong) > 1 else ""
             text += f", WRONG on process{plural} {', '.join(map(str, wrong))}"
-    sys.stdout.write(f"{PROGRESS_PREFIX}{found.program}: {text}\n")
+    sys.stdout.write(f"{PROGRESS_PREFIX}{record.program}: {text}\n")
     sys.stdout.flush()

@@ -17,8 +17,8 @@ from ..arrays.text import parse_mesh, parse_spec
 from ..base.document.page import can_render
 from ..base.errors import FileError, InvalidArgumentError, argument
 from ..runs.places.slurm import ASKED, Slurm
-from ..runs.places.slurm.controller import COMMENT, Command, check_once
-from ..runs.queued.job import Job, check_size
+from ..runs.places.slurm_jobs import COMMENT, Command, check_once
+from ..runs.queued.job import Job, Listener, check_size
 from .request import CheckRequest, write_request
 from .run import compare
 
@@ -49,7 +49,7 @@ def on_slices(job: Job, client: "Client", tell: Callable[[str], None]) -> "RunRe
     from ..runs.queued.run import run_job
 
     check_size(job)
-    return run_job(job, client, Journal(), check=SlicesCheck(), tell=tell, show=print)
+    return run_job(job, client, Journal(), Listener(tell, print), SlicesCheck())
 
 
 def batch_folder() -> Path:

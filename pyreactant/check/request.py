@@ -4,7 +4,7 @@ import importlib.util
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program
-from ..arrays.runtimes.known import BACKENDS, PLATFORMS, usable_backends
-from ..arrays.sharding import Axes, NamedSharding, as_spec, plain_spec
-from ..arrays.text import spec_text
+from ..arrays.runtimes.known import BACKENDS, check_platform
+from ..arrays.sharding import Axes, NamedSharding, as_spec
+from ..arrays.text import specs_text
 from ..base.errors import (
     FileError,
     InvalidArgumentError,
@@ -28,8 +28,10 @@ from ..base.errors import (
 from ..base.facts import has_accelerator
 from ..base.files import plain_json, read_json
 from ..base.outputs import marked, write_output
+from ..julia.place import find_place
 from .inputs import SETS, input_sets
 from .programs import Case, Layout, find_case
+from .records.plain import Plain
 from .records.records import SCHEMA, check_version
 from .variants import ALL, EXTENTS, ONE, SOME
 
@@ -65,15 +67,11 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
             for sharding, spec in zip(wanted, layout.in_specs, strict=False)
         ):
             return layout
-    takes = "; or ".join(dict.fromkeys(_specs_text(x.in_specs) for x in layouts))
-    got = _specs_text(specs)
+    takes = "; or ".join(dict.fromkeys(specs_text(x.in_specs, " and ") for x in layouts))
+    got = specs_text(specs, " and ")
     raise InvalidArgumentError(
         f"program {case.name!r} at size {size} on {mesh!r} takes inputs sharded {takes}; got {got}"
     )
-
-
-def _specs_text(specs: Sequence[Spec]) -> str:
-    return " and ".join(spec_text(spec) or "-" for spec in specs)
 
 
 def _cuts(layout: Layout, mesh: Mesh) -> bool:
@@ -103,7 +101,7 @@ def _same(one: NamedSharding, two: NamedSharding) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(Plain):
     """What to run, equally on every runtime.
 
     Attributes:
@@ -162,41 +160,15 @@ class CheckRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
-        data = {
-            "schema": SCHEMA,
-            "pyreactant": __version__,
-            "id": self.id,
-            "programs": [asdict(p) if isinstance(p, Program) else p for p in self.programs],
-            "size": self.size,
-            "dtype": self.dtype,
-            "seed": self.seed,
-            "mesh": self.mesh and self.mesh.to_dict(),
-            "specs": self.specs and list(map(plain_spec, self.specs)),
-            "repeat": self.repeat,
-            "sets": list(self.sets),
-            "extent": self.extent,
-        }
-        return marked("crosscheck request", data)
+        head = {"schema": SCHEMA, "pyreactant": __version__}
+        return marked("crosscheck request", head | Plain.to_dict(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "CheckRequest":
-        """The request that `to_dict` described.
-
-        Raises:
-            KeyError, TypeError, ValueError: `data` is not such a description.
-        """
-        return cls(
-            programs=tuple(p if isinstance(p, str) else _program(p) for p in data["programs"]),
-            size=data["size"],
-            dtype=data["dtype"],
-            seed=data["seed"],
-            mesh=data["mesh"] and Mesh.from_dict(data["mesh"]),
-            specs=data["specs"] and tuple(map(as_spec, data["specs"])),
-            repeat=data["repeat"],
-            sets=tuple(data["sets"]),
-            extent=data["extent"],
-            id=data["id"],
-        )
+        """The request that `to_dict` described."""
+        programs = [p if isinstance(p, str) else _program(p) for p in data["programs"]]
+        specs = data["specs"] and tuple(map(as_spec, data["specs"]))
+        return super(CheckRequest, cls).from_dict({**data, "programs": programs, "specs": specs})
 
 
 QUICK, USUAL, THOROUGH = "quick", "usual", "thorough"
@@ -263,13 +235,11 @@ def _tuples(value: Any) -> Any:
 
 def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The runtimes to run, and how to install those that are not available."""
+    absent = {name: how for name in BACKENDS if (how := _how_to_get(name))}
     if requested == "auto":
-        usable = [name for name in BACKENDS if name in usable_backends()]
-        if not usable:
-            raise RequirementError(
-                f"no runtime is available: {'; '.join(_how_to_get(name) for name in BACKENDS)}"
-            )
-        return usable, {name: _how_to_get(name) for name in BACKENDS if name not in usable}
+        if len(absent) == len(BACKENDS):
+            raise RequirementError(f"no runtime is available: {'; '.join(absent.values())}")
+        return [name for name in BACKENDS if name not in absent], absent
     parts = requested.split(",") if isinstance(requested, str) else requested
     names = [name.strip() for name in parts]
     for name in names:
@@ -279,9 +249,9 @@ def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str
             )
         if names.count(name) > 1:
             raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
-        if name not in usable_backends():
+        if name in absent:
             raise RequirementError(
-                f"backend {name!r} was requested but is not available: {_how_to_get(name)}"
+                f"backend {name!r} was requested but is not available: {absent[name]}"
             )
     if not names:
         raise InvalidArgumentError(f"no backend is named; known are: auto, {', '.join(BACKENDS)}")
@@ -289,45 +259,68 @@ def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str
 
 
 def _how_to_get(name: str) -> str:
+    """How to install a runtime; "" if it is installed and set up. It is not started."""
     package = BACKENDS[name][1]
+    julia = package == "juliacall"
     if importlib.util.find_spec(package) is None:
-        what = "pyreactant[reactant]" if package == "juliacall" else package
-        more = ", then: pyreactant setup" if package == "juliacall" else ""
+        what = "pyreactant[reactant]" if julia else package
+        more = ", then: pyreactant setup" if julia else ""
         return f"the package {package} is not installed; run python -m pip install '{what}'{more}"
-    from ..julia.place import find_place
-
-    try:
-        find_place()
-    except PyReactantError as error:
-        return str(error)
-    return "it cannot be started; run pyreactant doctor to see why"
-
-
-def device_options(
-    processes: int | None, devices_per_process: int | None, platform: str | None
-) -> list[str]:
-    """Options of `pyreactant run` for processes and devices."""
-    for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
-        if count is not None and count < 1:
-            raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
-    platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
-    if platform is not None and platform not in PLATFORMS:
-        raise InvalidArgumentError(
-            f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
-        )
-    if platform is None and not has_accelerator():
-        platform = "cpu"
-    if platform == "cpu":
-        processes, devices_per_process = processes or 2, devices_per_process or 4
-    options = ["--processes", str(processes or 1)]
-    if devices_per_process is not None:
-        options += ["--devices-per-process", str(devices_per_process)]
-    return options + (["--platform", platform] if platform else [])
+    if julia:
+        try:
+            find_place()
+        except PyReactantError as error:
+            return str(error)
+    return ""
 
 
-def check_request(request: CheckRequest, options: Sequence[str], backends: Sequence[str]) -> None:
-    """Check what can be checked of the request before anything starts."""
-    count = _count(options)
+@dataclass(frozen=True, slots=True)
+class RunDevices:
+    """Processes and devices of each run; None leaves the choice to the run."""
+
+    processes: int
+    each: int | None
+    platform: str | None
+
+    @classmethod
+    def of(
+        cls, processes: int | None, devices_per_process: int | None, platform: str | None
+    ) -> "RunDevices":
+        """The requested ones, or those that are usual on the platform here."""
+        for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
+            if count is not None and count < 1:
+                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
+        platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
+        if platform is not None:
+            check_platform(platform)
+        if platform is None and not has_accelerator():
+            platform = "cpu"
+        if platform == "cpu":
+            processes, devices_per_process = processes or 2, devices_per_process or 4
+        return cls(processes or 1, devices_per_process, platform)
+
+    @property
+    def count(self) -> int | None:
+        """Number of devices of a run; None if it is unknown before the start."""
+        return None if self.each is None else self.processes * self.each
+
+    @property
+    def options(self) -> list[str]:
+        """Options of `pyreactant run`."""
+        options = ["--processes", str(self.processes)]
+        if self.each is not None:
+            options += ["--devices-per-process", str(self.each)]
+        return options + (["--platform", self.platform] if self.platform else [])
+
+
+def check_request(request: CheckRequest, count: int | None, backends: Sequence[str]) -> None:
+    """Check what can be checked of the request before anything starts.
+
+    Args:
+        request: The request.
+        count: Number of devices of a run; None if it is unknown.
+        backends: The runtimes.
+    """
     mesh = request.mesh or (default_mesh(count) if count else None)
     if mesh is not None and count is not None:
         _check_size(mesh, count)
@@ -336,11 +329,10 @@ def check_request(request: CheckRequest, options: Sequence[str], backends: Seque
         if request.dtype is not None:
             _check_dtype(request, case)
         if mesh is not None:
-            choose_layout(case, mesh, request.size or case.size_for(mesh), request.specs)
+            size = request.size or case.size_for(mesh)
+            choose_layout(case, mesh, size, request.specs)
             if case.oracle is not None:  # a wrong statement about a program is an error here
-                input_sets(
-                    case, request.size or case.size_for(mesh), request.dtype or case.dtypes[0]
-                )
+                input_sets(case, size, request.dtype or case.dtypes[0])
         if case.oracle is None and len(backends) == 1:
             raise RequirementError(
                 f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so its "
@@ -368,11 +360,3 @@ def _check_dtype(request: CheckRequest, case: Case) -> None:
     raise InvalidArgumentError(
         f"program {case.name!r} accepts the dtypes {accepted}, got {dtype}{others}"
     )
-
-
-def _count(options: Sequence[str]) -> int | None:
-    """Number of devices of a run; None if it is unknown before the start."""
-    given = dict(zip(options[::2], options[1::2], strict=True))
-    if "--devices-per-process" not in given:
-        return None
-    return int(given["--processes"]) * int(given["--devices-per-process"])

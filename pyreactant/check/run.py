@@ -23,6 +23,7 @@ from ..arrays.program import Program, with_names
 from ..arrays.text import parse_mesh, parse_spec
 from ..base.child import Activity, ask_child, import_path, without
 from ..base.errors import (
+    ExitCode,
     FileError,
     InvalidArgumentError,
     PyReactantError,
@@ -35,16 +36,16 @@ from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from .member import PROGRESS_PREFIX
 from .programs import CASES, Case, find_case
 from .records.records import check_shards, read_run
-from .report.data import NOT_RUN, GradientResult
+from .report.data import GradientResult
 from .report.report import Report, build_report
 from .request import (
     QUICK,
     USUAL,
     CheckRequest,
+    RunDevices,
     Spec,
     check_request,
     choose_backends,
-    device_options,
     write_request,
 )
 from .request import coverage as choose_coverage
@@ -124,24 +125,21 @@ def crosscheck(
         >>> report.passed
         True
     """
-    sets, extent = choose_coverage(coverage, program == ALL)
-    request = CheckRequest(
-        programs=selected(program),
+    request = request_of(
+        program,
+        coverage=coverage,
         size=size,
         dtype=dtype,
         seed=seed,
-        mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
-        specs=_specs(spec),
+        mesh=mesh,
+        spec=spec,
         repeat=repeat,
-        sets=sets,
-        extent=extent,
     )
     names, absent = choose_backends(backends)
-    options = device_options(processes, devices_per_process, platform)
-    check_request(request, options, names)
+    given = RunDevices.of(processes, devices_per_process, platform)
+    check_request(request, given.count, names)
     differentiate = gradients_wanted(gradients, names, coverage)
-    if timeout is not None:
-        options += ["--timeout", str(timeout)]
+    options = given.options + ([] if timeout is None else ["--timeout", str(timeout)])
     with _folder(out) as folder:
         write_request(request, folder / "request.json")
         runs = []
@@ -179,10 +177,7 @@ def compare(*folders: str | Path) -> Report:
 
 
 def so_far(folder: Path) -> tuple[Report | None, dict[str, list[str]]]:
-    """What an interrupted cross-check has finished.
-
-    Args:
-        folder: The folder of its runs.
+    """What an interrupted cross-check in a folder has finished.
 
     Returns:
         The report on the finished programs, None without any; and their names by runtime.
@@ -207,20 +202,31 @@ def so_far(folder: Path) -> tuple[Report | None, dict[str, list[str]]]:
     return replace(report, rows=tuple(r for r in report.rows if r.program in done)), finished
 
 
-def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:
-    """The programs that the first argument of `crosscheck` selects."""
-    if program == ALL:
-        return tuple(CASES)
-    given = (program,) if isinstance(program, (str, Program)) else tuple(program)
-    return tuple(with_names(one) if isinstance(one, Program) else one for one in given)
-
-
-def _specs(spec: str | Spec | Sequence[Spec] | None) -> tuple[Spec, ...] | None:
-    if spec is None:
-        return None
+def request_of(
+    program: str | Program | Sequence[str | Program],
+    *,
+    coverage: str,
+    mesh: Mesh | str | None,
+    spec: str | Spec | Sequence[Spec] | None,
+    **fields: Any,
+) -> CheckRequest:
+    """The request of a cross-check with the arguments of `crosscheck`."""
+    sets, extent = choose_coverage(coverage, program == ALL)
+    programs: Sequence[str | Program] = tuple(CASES)
+    if program != ALL:
+        programs = (program,) if isinstance(program, (str, Program)) else program
     if isinstance(spec, str):
-        return tuple(parse_spec(part) for part in spec.split(";"))
-    return (spec,) if isinstance(spec, tuple) else tuple(spec)
+        spec = [parse_spec(part) for part in spec.split(";")]
+    elif isinstance(spec, tuple):
+        spec = [spec]
+    return CheckRequest(
+        tuple(with_names(one) if isinstance(one, Program) else one for one in programs),
+        mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
+        specs=None if spec is None else tuple(spec),
+        sets=sets,
+        extent=extent,
+        **fields,
+    )
 
 
 @contextmanager
@@ -273,23 +279,16 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         errors.seek(0)
         text = errors.read().decode(errors="replace").strip()
     if code and not (run / "report.json").exists():
-        kinds = {3: RequirementError, 4: RendezvousError}
+        kinds: dict[int, type[PyReactantError]] = {
+            ExitCode.MISSING: RequirementError,
+            ExitCode.RENDEZVOUS: RendezvousError,
+        }
         kind = kinds.get(code, InvalidArgumentError)
         raise kind(f"the run on {name} did not start: {text.removeprefix('error: ')}")
 
 
 def _supervise(argv: Sequence[str], environment: Any, progress: str | None, errors: Any) -> int:
-    """Start a run and wait for its end.
-
-    Args:
-        argv: Command line.
-        environment: Environment variables.
-        progress: Prefix of progress lines on standard error; None prints none.
-        errors: File for the run's standard error.
-
-    Returns:
-        The run's exit code.
-    """
+    """The exit code of a run; `progress` is the prefix of its progress lines, None prints none."""
     process = subprocess.Popen(  # noqa: S603 - this Python, and arguments as they are
         argv,
         env=environment,
@@ -367,16 +366,15 @@ def compare_gradients(
         modules: Folder of modules to use in place of Julia, if it is a path.
     """
     folder = None if modules is None or isinstance(modules, bool) else Path(modules)
-    found: list[GradientResult] = []
+    results: list[GradientResult] = []
     for program, name in zip(request.programs, request.names, strict=True):
         case = find_case(program)
-        if case.program.julia is None or case.program.jax is None:
-            continue
-        found += _of_case(request, program, name, case, folder)
-    return tuple(found)
+        if case.program.julia is not None and case.program.jax is not None:
+            results += _gradients_of(request, program, name, case, folder)
+    return tuple(results)
 
 
-def _of_case(
+def _gradients_of(
     request: CheckRequest, program: str | Program, name: str, case: Case, folder: Path | None
 ) -> list[GradientResult]:
     question = {
@@ -398,5 +396,6 @@ def _of_case(
     except PyReactantError as error:
         reply = {"failed": str(error)}
     if "failed" in reply:
-        return [GradientResult(name, "", "", NOT_RUN, text=reply["failed"])]
-    return [GradientResult(name, **one) for one in reply["found"]]
+        return [GradientResult(name, "", "", text=reply["failed"])]
+    about = {"program": name, "text": ""}
+    return [GradientResult.from_dict(result | about) for result in reply["results"]]

@@ -1,5 +1,6 @@
 """Which layouts and element types of a program run: one, a small matrix, or all."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,15 +46,14 @@ def variants(
     layouts = [first.layout]
     if not specs and extent == ALL:
         more = (*case.layouts(mesh, size), *_cover(case, mesh, size, first.layout))
-        layouts += [one for one in dict.fromkeys(more) if one != first.layout]
+        layouts += [layout for layout in dict.fromkeys(more) if layout != first.layout]
     elif not specs:
         layouts += _cover(case, mesh, size, first.layout)
-    if extent == ALL:
-        found = [Variant(one, layout) for layout in layouts for one in dtypes]
-    else:
+    pairs: Iterable[tuple[Layout, str]] = itertools.product(layouts, dtypes)
+    if extent != ALL:
         count = max(len(layouts), min(_TYPES, len(dtypes)))
-        found = [Variant(dtypes[i % len(dtypes)], layouts[i % len(layouts)]) for i in range(count)]
-    return tuple(dict.fromkeys(found))
+        pairs = itertools.islice(zip(itertools.cycle(layouts), itertools.cycle(dtypes)), count)
+    return tuple(dict.fromkeys(Variant(dtype, layout) for layout, dtype in pairs))
 
 
 _TYPES = 3
@@ -62,7 +62,7 @@ _TYPES = 3
 
 def _in_turn(case: Case, first: str) -> list[str]:
     """A program's element types: the first one, then the others from a different one on."""
-    others = [one for one in case.dtypes if one != first]
+    others = [dtype for dtype in case.dtypes if dtype != first]
     turn = sum(map(ord, case.name)) % max(1, len(others))
     return [first, *others[turn:], *others[:turn]]
 
@@ -74,26 +74,18 @@ Cut = tuple[int, int, str]
 def cuts(layout: Layout, shapes: Sequence[Shape], mesh: Mesh) -> set[Cut]:
     """The cuts of a layout; axes of length 1 cut nothing."""
     specs = (*layout.in_specs, *layout.out_specs)
-    found: set[Cut] = set()
-    for number, (spec, shape) in enumerate(zip(specs, shapes, strict=False)):
-        for dimension, axes in enumerate(NamedSharding(mesh, spec).axes(len(shape))):
-            cutting = (axis for axis in axes if mesh.axis_size(axis) > 1)
-            found |= {(number, dimension, axis) for axis in cutting}
-    return found
-
-
-def shapes_of(case: Case, size: int) -> list[Shape]:
-    """The shapes of inputs and outputs that are known before a run."""
-    dtype = case.dtypes[0]
-    shapes = [one.shape for one in case.inputs(size, dtype)]
-    if case.outputs is not None:
-        shapes += [one.shape for one in case.outputs(size, dtype)]
-    return shapes
+    return {
+        (number, dimension, axis)
+        for number, (spec, shape) in enumerate(zip(specs, shapes, strict=False))
+        for dimension, axes in enumerate(NamedSharding(mesh, spec).axes(len(shape)))
+        for axis in axes
+        if mesh.axis_size(axis) > 1
+    }
 
 
 def _cover(case: Case, mesh: Mesh, size: int, first: Layout) -> Iterator[Layout]:
     """More layouts, until each axis cuts each dimension; the program's own ones come first."""
-    shapes = shapes_of(case, size)
+    shapes = case.shapes(size)
     known = cuts(first, shapes, mesh)
     inputs = len(case.inputs(size, case.dtypes[0]))
     outputs = bool(first.out_specs)
@@ -122,9 +114,9 @@ def _turned(mesh: Mesh, shapes: Sequence[Shape], inputs: int, outputs: bool) -> 
 def _turned_spec(mesh: Mesh, shape: Shape, turn: int) -> Spec:
     names = mesh.axis_names
     places = max(len(shape), len(names), 1)
-    found: list[str | None] = []
+    spec: list[str | None] = []
     for dimension, n in enumerate(shape):
         place = (dimension + turn) % places
         name = names[place] if place < len(names) else None
-        found.append(name if name and n % mesh.axis_size(name) == 0 else None)
-    return tuple(found)
+        spec.append(name if name and n % mesh.axis_size(name) == 0 else None)
+    return tuple(spec)

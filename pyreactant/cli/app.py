@@ -34,6 +34,14 @@ from .crosscheck import (
     compare,
     crosscheck,
 )
+from .fit import (
+    PLAN_EXAMPLES,
+    PREFLIGHT_EXAMPLES,
+    TOPOLOGY_EXAMPLES,
+    plan,
+    preflight,
+    topology,
+)
 from .jobs import app as jobs
 from .machine import (
     DOCTOR_EXAMPLES,
@@ -46,9 +54,6 @@ from .machine import (
 )
 from .matmul import EXAMPLES as MATMUL_EXAMPLES
 from .matmul import matmul
-from .plan import PLAN_EXAMPLES, TOPOLOGY_EXAMPLES, plan, topology
-from .preflight import EXAMPLES as PREFLIGHT_EXAMPLES
-from .preflight import preflight
 from .run import RUN_EXAMPLES, RunCommand, run
 from .tpu import app as tpu
 

@@ -6,9 +6,11 @@ examples, and say after Ctrl-C what is kept.
 """
 
 import contextlib
+import inspect
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -19,79 +21,39 @@ from ..arrays.text import MESH_HELP
 from ..base.errors import ExitCode, InvalidArgumentError, named
 from ..base.outputs import STDOUT, is_stdout, reserved_stdout
 
-NOT_WITH: Mapping[str, Mapping[str, str]] = {
-    "topology": {"--all": "--slices"},
-    "crosscheck": {
-        "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
-        "--dtype --seed --platform --repeat --quick --thorough --gradients --no-gradients "
-        "--modules --timeout "
-        "--out --html --request --overwrite",
-        "--request": "--backends --processes --devices-per-process --platform --gradients "
-        "--no-gradients --modules --timeout --out --html --json",
-        "--no-gradients": "--modules",
-        "--all": "PROGRAM",
-        "--quick": "--thorough",
-    },
-    "jobs logs": {"--metrics": "--process"},
-    "jobs clean": {"ID": "--older-than"},
-    "matmul": {"--x": "--seed"},
-    "plan": {"--platform": "--slices --workers --no-cache"},
-    "run": {"--dry-run": "--json"},
-}
-"""For each command, options and the others that would be ignored beside them."""
 
-ONLY_WITH: Mapping[str, Mapping[str, str]] = {
-    "compare": {"--overwrite": "--html --report"},
-    "crosscheck": {
-        "--dry-run": "--on",
-        "--modules": "--gradients",
-        "--overwrite": "--html --request",
-    },
-    "matmul": {"--overwrite": "--out --report", "--device-ids": "--mesh"},
-    "plan": {"--overwrite": "--html"},
-    "preflight": {
-        "--column-major": "--stablehlo",
-        "--row-major": "--stablehlo",
-        "--overwrite": "--hlo --html",
-    },
-    "run": {"--overwrite": "--html", "--json": "--detach"},
-    "jobs logs": {"--run": "--process"},
-    "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
-}
-"""For each command, options and those without one of which they would be ignored."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Which options go with an option or argument; in its annotation.
 
-
-def check_together(command: str, given: Set[str]) -> None:
-    """Check the options and arguments of a command line, by name.
-
-    Raises:
-        InvalidArgumentError: One of them would be ignored; the message has both names.
+    Attributes:
+        excludes: Names of those that it would make void, separated by spaces.
+        enables: Names of those that would be void without this one, or another that enables them.
     """
-    for one, others in NOT_WITH.get(command, {}).items():
-        for other in others.split():
-            if {one, other} <= given:
-                raise InvalidArgumentError(f"give {one} or {other}, not both")
-    for one, needed in ONLY_WITH.get(command, {}).items():
-        if one in given and not given & set(needed.split()):
-            wanted = " or ".join(needed.split())
-            raise InvalidArgumentError(f"{one} needs {wanted}; give both, or leave {one} out")
+
+    excludes: str = ""
+    enables: str = ""
 
 
 DType = Annotated[
     str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
 ]
 MeshText = Annotated[
-    str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+    str | None,
+    typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices"),
+    Beside(enables="--device-ids"),
 ]
 
 
 Html = Annotated[
     Path | None,
     typer.Option(help="Write the report as a page to this file; - is standard output."),
+    Beside(enables="--overwrite"),
 ]
 ReportFile = Annotated[
     Path | None,
     typer.Option("--report", help="Write the report as JSON to this file; - is standard output."),
+    Beside(enables="--overwrite"),
 ]
 Overwrite = Annotated[
     bool,
@@ -191,15 +153,23 @@ NARROW = 50
 """Columns from which on a help is as wide as the terminal without help from here."""
 
 
-def fit(ctx: Any) -> None:
-    """Make the help of a command fit a narrow terminal."""
-    columns = shutil.get_terminal_size().columns - 2
-    if ctx.terminal_width is None and columns < NARROW:
-        ctx.terminal_width = max(columns, NARROW // 2)
+class _FittingHelp:
+    """A command whose help fits a narrow terminal."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        columns = shutil.get_terminal_size().columns - 2
+        if ctx.terminal_width is None and columns < NARROW:
+            ctx.terminal_width = max(columns, NARROW // 2)
+        return str(super().get_help(ctx))  # type: ignore[misc] # of typer's classes
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help: whole, since a narrow help breaks lines."""
+        return str(super().get_short_help_str(max(limit, 2 * NARROW)))  # type: ignore[misc]
 
 
-class Group(typer.core.TyperGroup):
-    """A group of commands, whose help fits narrow terminals, and which knows the old commands."""
+class Group(_FittingHelp, typer.core.TyperGroup):
+    """A group of commands, which knows the old commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the words name.
@@ -216,23 +186,14 @@ class Group(typer.core.TyperGroup):
                 )
         return super().resolve_command(ctx, args)
 
-    def get_help(self, ctx: Any) -> str:
-        """The help."""
-        fit(ctx)
-        return super().get_help(ctx)
 
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence of the help: whole, since a narrow help breaks lines."""
-        return super().get_short_help_str(max(limit, 2 * NARROW))
-
-
-class Command(typer.core.TyperCommand):
+class Command(_FittingHelp, typer.core.TyperCommand):
     """A command whose long help has panels, and that knows what its options were called."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         own = settings.get("params") or []
-        options = [one for one in own if isinstance(one, typer.core.TyperOption)]
+        options = [parameter for parameter in own if isinstance(parameter, typer.core.TyperOption)]
         for option in options:
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
@@ -244,7 +205,7 @@ class Command(typer.core.TyperCommand):
 
         def parse_args(args: list[str]) -> Any:
             try:
-                found = parse(args)
+                parsed = parse(args)
             except Exception as error:
                 name = getattr(error, "option_name", "")
                 if name not in NEW_OPTIONS:
@@ -252,8 +213,8 @@ class Command(typer.core.TyperCommand):
                 raise InvalidArgumentError(
                     f"{name} is an option of version 0.1; it is now {NEW_OPTIONS[name]}"
                 ) from None
-            self.check_empty(ctx, found[0])
-            return found
+            self.check_empty(ctx, parsed[0])
+            return parsed
 
         parser.parse_args = parse_args
         return parser
@@ -270,15 +231,6 @@ class Command(typer.core.TyperCommand):
             if option.param_type_name == "option" and "" in texts and option.opts[0] != _SCALAR:
                 raise typer.BadParameter(_EMPTY, ctx, param_hint=f"'{option.opts[0]}'")
 
-    def get_help(self, ctx: Any) -> str:
-        """The help."""
-        fit(ctx)
-        return super().get_help(ctx)
-
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence of the help: whole, since a narrow help breaks lines."""
-        return super().get_short_help_str(max(limit, 2 * NARROW))
-
     def invoke(self, ctx: Any) -> Any:
         """Run the command, if its options are fine."""
         self.check(ctx)
@@ -290,27 +242,26 @@ class Command(typer.core.TyperCommand):
 
     def options(self, ctx: Any) -> dict[str, str]:
         """The option of each argument in Python that this command has under some name."""
-        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
-        found = {name[2:].replace("-", "_"): name for one in options for name in one.opts[:1]}
-        found |= {
+        options = [
+            parameter for parameter in self.params if isinstance(parameter, typer.core.TyperOption)
+        ]
+        names = {name[2:].replace("-", "_"): name for option in options for name in option.opts[:1]}
+        names |= {
             keyword: name
             for keyword, name in KEYWORDS.items()
-            if name in (self.given(ctx) if keyword.isupper() else found.values())
+            if name in (self.given(ctx) if keyword.isupper() else names.values())
         }
-        return found
+        return names
 
     def given(self, ctx: Any) -> dict[str, Any]:
         """The options and arguments on the command line, with their values."""
-        found = {}
+        given = {}
         for parameter in self.params:
             source = ctx.get_parameter_source(parameter.name)
             if source is not None and source.name == "COMMANDLINE":
-                argument = parameter.param_type_name == "argument"
                 value = ctx.params[parameter.name]
-                names = parameter.secondary_opts if value is False else parameter.opts
-                name = _ARGUMENTS.get(parameter.name, "") if argument else names[0]
-                found[name] = value
-        return found
+                given[_name(parameter, value is False)] = value
+        return given
 
     def check(self, ctx: Any) -> None:
         """Check that options go together, and that numbers are finite.
@@ -327,9 +278,18 @@ class Command(typer.core.TyperCommand):
                 raise InvalidArgumentError(
                     f"give {option} {value} or --json, not both: each prints to standard output"
                 )
-        # The root may be called "python -m pyreactant".
-        name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
-        check_together(name, given.keys())
+        check_together(self.beside(), given.keys())
+
+    def beside(self) -> dict[str, Beside]:
+        """What each option or argument excludes and enables, by its name."""
+        annotations = inspect.signature(self.callback).parameters  # type: ignore[arg-type]
+        named = {parameter.name: _name(parameter) for parameter in self.params}
+        return {
+            named[name]: rule
+            for name, parameter in annotations.items()
+            for rule in getattr(parameter.annotation, "__metadata__", ())
+            if isinstance(rule, Beside)
+        }
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""
@@ -345,6 +305,33 @@ class Command(typer.core.TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records, 30 if formatter.width >= NARROW else 12)
+
+
+def check_together(beside: Mapping[str, Beside], given: Set[str]) -> None:
+    """Check the options and arguments of a command line, by name.
+
+    Raises:
+        InvalidArgumentError: One of them would be ignored; the message has both names.
+    """
+    enabling: dict[str, list[str]] = {}
+    for name, rule in beside.items():
+        for other in rule.excludes.split():
+            if {name, other} <= given:
+                raise InvalidArgumentError(f"give {name} or {other}, not both")
+        for other in rule.enables.split():
+            enabling.setdefault(other, []).append(name)
+    for name, needed in enabling.items():
+        if name in given and not given & {*needed}:
+            wanted = " or ".join(needed)
+            raise InvalidArgumentError(f"{name} needs {wanted}; give both, or leave {name} out")
+
+
+def _name(parameter: Any, negative: bool = False) -> str:
+    """The name of an option or argument in messages."""
+    if parameter.param_type_name == "argument":
+        return _ARGUMENTS.get(parameter.name, "")
+    names: list[str] = parameter.secondary_opts if negative else parameter.opts
+    return names[0]
 
 
 def check_number(name: str, value: Any) -> None:
@@ -370,13 +357,13 @@ def check_word(name: str, value: Any) -> None:
     Raises:
         InvalidArgumentError: It is "--", or a path that begins with "-" but is not "-".
     """
-    for one in value if isinstance(value, list | tuple) else [value]:
-        text = str(one)
-        path = isinstance(one, Path) and text.startswith("-") and one != STDOUT
+    for word in value if isinstance(value, list | tuple) else [value]:
+        text = str(word)
+        path = isinstance(word, Path) and text.startswith("-") and word != STDOUT
         if path or text == "--":
             raise InvalidArgumentError(
                 f"{name} has no value: {text!r} follows, which looks like an option; give a value"
-                + (f", or write ./{text} for a file of that name" if isinstance(one, Path) else "")
+                + (f", or write ./{text} for a file of that name" if isinstance(word, Path) else "")
             )
 
 

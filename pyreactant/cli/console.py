@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from typing import IO, TextIO, cast
@@ -67,26 +66,6 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
     if not console.is_terminal:
         console.width = width
     return console
-
-
-def wrapped(text: str, width: int) -> str:
-    """Text whose lines are not wider: they are broken between words, and go on further right."""
-    lines = []
-    for line in text.splitlines():
-        start = len(line) - len(line.lstrip())
-        lines += textwrap.wrap(
-            line,
-            width,
-            subsequent_indent=" " * min(start + 2, width // 2),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-    return "\n".join(lines)
-
-
-def print_wrapped(text: str) -> None:
-    """Print text that fits the terminal; in a file or a pipe its lines stay whole."""
-    print(wrapped(text, output().width) if sys.stdout.isatty() else text)
 
 
 @contextlib.contextmanager

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.runtimes.known import BACKENDS
-from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
+from ..arrays.text import SPEC_HELP, hanging, width_of
 from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
-from .command import Html, MeshText, Overwrite, ReportFile, examples
+from .command import Beside, Html, MeshText, Overwrite, ReportFile, examples
 from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 
 if TYPE_CHECKING:
@@ -91,9 +91,17 @@ def crosscheck(
             metavar="[PROGRAM ...]", help="Built-in programs, or package.module:object."
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Run all built-in programs.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Run all built-in programs."), Beside(excludes="PROGRAM")
+    ] = False,
     list_them: Annotated[
-        bool, typer.Option("--list", help="List the built-in programs and exit.")
+        bool,
+        typer.Option("--list", help="List the built-in programs and exit."),
+        Beside(
+            excludes="PROGRAM --all --backends --processes --devices-per-process --mesh --spec "
+            "--size --dtype --seed --platform --repeat --quick --thorough --gradients "
+            "--no-gradients --modules --timeout --out --html --request --overwrite"
+        ),
     ] = False,
     backends: Annotated[
         str, typer.Option(help="Runtimes, such as jax,reactant; auto means all available ones.")
@@ -129,7 +137,9 @@ def crosscheck(
     ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only ordinary inputs, in one layout and element type.")
+        bool,
+        typer.Option("--quick", help="Only ordinary inputs, in one layout and element type."),
+        Beside(excludes="--thorough"),
     ] = False,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="All layouts and element types of each program.")
@@ -140,6 +150,7 @@ def crosscheck(
             help="Compare gradients of Julia bodies, by Enzyme inside JAX, with jax.grad.",
             show_default="if enzyme-ad is installed and both runtimes run",
         ),
+        Beside(enables="--modules"),
     ] = None,
     modules: Annotated[
         Path | None,
@@ -162,11 +173,17 @@ def crosscheck(
         typer.Option(
             help="Only write the request to this file, for processes that another launcher starts."
         ),
+        Beside(
+            excludes="--backends --processes --devices-per-process --platform --gradients "
+            "--no-gradients --modules --timeout --out --html --json",
+            enables="--overwrite",
+        ),
     ] = None,
     overwrite: Overwrite = False,
     on: Annotated[
         str | None,
         typer.Option(help="Where to check: slurm or tpu.", show_default="this machine"),
+        Beside(enables="--dry-run"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what --on would start; start nothing.")
@@ -201,9 +218,6 @@ def crosscheck(
         _list(as_json)
         return
     coverage = "quick" if quick else "thorough" if thorough else "usual"
-    # Parse the text first, so that a typing error does not wait for imports.
-    specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
-    chosen_mesh = None if mesh is None else parse_mesh(mesh)
     check_page(html)
     check_outputs({"html": html, "request": request}, overwrite=overwrite)
     if html is not None and out is not None and target_of(html) == target_of(out / REPORT):
@@ -212,24 +226,21 @@ def crosscheck(
         )
     from ..check import run
     from ..check.programs import find_case
-    from ..check.request import CheckRequest, write_request
-    from ..check.request import coverage as choose_coverage
+    from ..check.request import write_request
 
     # A program's module may lie in the current folder; the runs inherit the import path.
     sys.path.append(str(Path.cwd()))
     selection = "all" if every else programs or "matmul"
     if request is not None:
-        sets, extent = choose_coverage(coverage, every)
-        written = CheckRequest(
-            programs=run.selected(selection),
+        written = run.request_of(
+            selection,
+            coverage=coverage,
             size=size,
             dtype=dtype,
             seed=seed,
-            mesh=chosen_mesh,
-            specs=tuple(specs) if specs else None,
+            mesh=mesh,
+            spec=spec,
             repeat=repeat,
-            sets=sets,
-            extent=extent,
         )
         for program in written.programs:
             find_case(program)
@@ -245,8 +256,8 @@ def crosscheck(
                 backends=backends,
                 processes=processes,
                 devices_per_process=devices_per_process,
-                mesh=chosen_mesh,
-                spec=specs,
+                mesh=mesh,
+                spec=spec,
                 size=size,
                 dtype=dtype,
                 seed=seed,
@@ -281,7 +292,7 @@ def _on_slurm(place: dict[str, Any], checked: Mapping[str, object], *, dry_run: 
     if dry_run:
         print(command)
         return
-    job = submitted_to_slurm("cross-check", lambda: places.on_slurm(command))
+    job = submitted_to_slurm("cross-check", place, lambda: places.on_slurm(command))
     print(f"submitted job {job}; follow it with: pyreactant jobs logs {job} --follow")
 
 
@@ -289,14 +300,14 @@ def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run
     """Cross-check the sharded matmul on new slices of Cloud TPU."""
     from ..check.places import on_slices
     from ..runs.keeper import recorded
-    from ..runs.places.tpu import TPU, job_of
-    from ..runs.queued.job import check_size, plan_text
-    from .tpu_options import connect, request_of, telling
+    from ..runs.queued.job import Job, check_size, plan_text
+    from .tpu_options import connect, target_of, telling
 
-    target = TPU(**settings)
-    request = request_of(settings)
+    target = target_of(settings)
+    target.check_settings()
+    request = target.request()
     folder = out or Path(f"pyreactant-{request.name}")
-    job = job_of(target, request.name, out=folder, size=size)
+    job = Job(settings=target, request=request, out=folder, size=size)
     check_size(job)
     if dry_run:
         print(plan_text(job))
@@ -315,8 +326,9 @@ def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run
         what="matmul",
         target="tpu",
         settings=target.settings(),
-        run=folder,
-        more={"name": request.name},
+        out=folder,
+        kind="module",
+        program=["-m", "pyreactant.crosscheck"],
     )
     raise typer.Exit(code)
 

@@ -17,7 +17,7 @@ import typer.core
 import typer.main
 
 from ..base.errors import InvalidArgumentError
-from .command import Command
+from .command import Beside, Command
 
 if TYPE_CHECKING:
     from ..runs.spec import Option
@@ -66,6 +66,12 @@ class DeclaredCommand(Command):
         """As `Command.options`, with the fields whose options have other names."""
         chosen = self.places().get(self.place(ctx), {})
         return super().options(ctx) | {field.name: name for name, (_, field) in chosen.items()}
+
+    def beside(self) -> dict[str, Beside]:
+        """As `Command.beside`, with the declared options."""
+        declared = (pair for options in self.places().values() for pair in options.items())
+        rules = {name: Beside(option.excludes, option.enables) for name, (option, _) in declared}
+        return super().beside() | rules
 
     def check(self, ctx: Any) -> None:
         """As `Command.check`; refuse options that the place does not have."""

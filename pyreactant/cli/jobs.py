@@ -13,11 +13,11 @@ import typer
 
 from ..arrays.text import hanging, width_of
 from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
-from .command import App, examples
+from .command import App, Beside, examples
 
 if TYPE_CHECKING:
     from ..runs.job import Job
-    from ..runs.places.slurm.controller import JobId
+    from ..runs.places.slurm_jobs import JobId
     from ..runs.record import Record, Status
 
 app = App(
@@ -50,31 +50,29 @@ def list_jobs(as_json: AsJson = False) -> None:
     """
     from ..runs import store
 
-    found = list(store.rows())
-    records = [record for _, record, _ in found if record is not None]
+    rows = list(store.rows())
+    records = [record for _, record, _ in rows if record is not None]
     if as_json:
-        print(json.dumps([store.as_json(*row) for row in found]))
-    elif found:
-        _print_rows(found)
+        print(json.dumps([store.as_json(*row) for row in rows]))
+    elif rows:
+        _print_rows(rows)
     else:
         print("there are no jobs")
     end_if_left(*records)
 
 
-def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
-    from ..runs.left import left
-
-    width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
-    for name, record, status in found:
+def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]") -> None:
+    width, columns = max(len(row[0]) for row in rows), width_of(sys.stdout)
+    for name, record, status in rows:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
-        shown = status.reason and (not status.ended or record is None or left(record))
+        shown = status.reason and (not status.ended or record is None or record.slices_left())
         reason = f"  ({' '.join(status.reason.split())})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json", "pyreactant jobs status 4711"))
-def status(job: IdOrNumber, as_json: AsJson = False) -> None:
+def status(job_id: IdOrNumber, as_json: AsJson = False) -> None:
     """Print how a job stands.
 
     Ends with 8 if slices of it may cost money although it has ended, or although their deletion is
@@ -82,15 +80,15 @@ def status(job: IdOrNumber, as_json: AsJson = False) -> None:
     """
     from ..runs import store
 
-    if (number := _in_slurm(job)) is not None:
+    if (number := _in_slurm(job_id)) is not None:
         _print_in_slurm(number, as_json)
         return
-    record = store.find(job)
-    found = store.status_of(record)
+    record = store.find(job_id)
+    current = store.status_of(record)
     if as_json:
-        print(json.dumps(store.as_json(record.id, record, found), indent=2))
+        print(json.dumps(store.as_json(record.id, record, current), indent=2))
     else:
-        _print_status(record, found)
+        _print_status(record, current)
     end_if_left(record)
 
 
@@ -101,10 +99,11 @@ def status(job: IdOrNumber, as_json: AsJson = False) -> None:
     )
 )
 def logs(
-    job: IdOrNumber,
+    job_id: IdOrNumber,
     process: Annotated[
         int | None,
         typer.Option(help="Index of the process.", show_default="0; of a number, its output"),
+        Beside(enables="--run"),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="With a number: run of the process, such as jax.")
@@ -113,25 +112,28 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
     ] = False,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Print the numbers that the program has logged.")
+        bool,
+        typer.Option("--metrics", help="Print the numbers that the program has logged."),
+        Beside(excludes="--process"),
     ] = False,
 ) -> None:
     """Print the output of one process, or its metrics."""
     from ..runs.job import Job
 
-    if not metrics and (number := _in_slurm(job)) is not None:
-        from ..runs.places.slurm.batch import logs_command
+    if not metrics and (number := _in_slurm(job_id)) is not None:
+        from ..runs.places.slurm_jobs import log
 
-        command = logs_command(number, run, process, follow)
-        os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - without a shell
+        path = str(log(number, run, process))
+        options = ["--lines=+1", *(["--follow=name"] if follow else [])]
+        os.execvp("tail", ["tail", *options, path])  # noqa: S606, S607 - without a shell
     if run is not None:
-        raise InvalidArgumentError(f"--run is for a number of Slurm, and {job} is a job's id")
-    found = Job.find(job)
+        raise InvalidArgumentError(f"--run is for a number of Slurm, and {job_id} is a job's id")
+    job = Job.find(job_id)
     if metrics:
-        _print_metrics(found, follow)
+        _print_metrics(job, follow)
         return
     printed = False
-    for text in found.logs(process or 0, follow=follow):
+    for text in job.logs(process or 0, follow=follow):
         _write(text)
         printed = printed or bool(text)
     if not printed:
@@ -140,7 +142,7 @@ def logs(
 
 @app.command(epilog=examples("pyreactant jobs result 3f9a --json"))
 def result(
-    job: Id,
+    job_id: Id,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -151,22 +153,22 @@ def result(
     from ..runs.job import Job
     from .console import working
 
-    found = Job.find(job)
+    job = Job.find(job_id)
     try:
-        with working(f"waiting for job {found.id}"):
-            value = found.result(timeout)
+        with working(f"waiting for job {job.id}"):
+            value = job.result(timeout)
     except RemoteError as error:
-        fail(error, as_json, found.record)
+        fail(error, as_json, job.record)
     if as_json:
-        print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(found)}))
+        print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(job)}))
     elif value is not None:
         sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
-    end_if_left(found.record, say=True)
+    end_if_left(job.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs attach 3f9a"))
-def attach(job: Id) -> None:
+def attach(job_id: Id) -> None:
     """Show the output of process 0 until the end.
 
     Ends with the run's exit code.
@@ -174,23 +176,30 @@ def attach(job: Id) -> None:
     Ctrl-C leaves the job running.
     """
     from ..runs.job import Job
-    from ..runs.remote import show
 
-    found = Job.find(job)
+    job = Job.find(job_id)
     try:
-        show(found)
-        found.check()
-    except RemoteError as error:
-        fail(error, False, found.record)
+        follow_to_end(job)
     except KeyboardInterrupt:
-        print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
+        print(f"the job {job.id} goes on; end it with: pyreactant jobs cancel {job.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    end_if_left(found.record, say=True)
+
+
+def follow_to_end(job: "Job") -> None:
+    """Show the output of process 0 until the end of a job, and end with its exit code."""
+    from ..runs.submit import show
+
+    try:
+        show(job)
+        job.check()
+    except RemoteError as error:
+        fail(error, False, job.record)
+    end_if_left(job.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a", "pyreactant jobs cancel 4711_2"))
 def cancel(
-    job: IdOrNumber,
+    job_id: IdOrNumber,
     timeout: Annotated[
         float | None,
         typer.Option(help="Seconds to wait at most.", show_default="960 on tpu"),
@@ -205,25 +214,27 @@ def cancel(
     from ..runs.job import Job
     from .console import working
 
-    if (number := _in_slurm(job)) is not None:
-        from ..runs.places.slurm.controller import cancel as cancel_number
+    if (number := _in_slurm(job_id)) is not None:
+        from ..runs.places.slurm_jobs import cancel as cancel_number
 
         said = cancel_number(number)
         print(json.dumps({"job": str(number), "text": said}) if as_json else said)
         return
-    found = Job.find(job)
-    with working(f"ending job {found.id}"):
-        ended = found.cancel(timeout)
+    job = Job.find(job_id)
+    with working(f"ending job {job.id}"):
+        ended = job.cancel(timeout)
     if as_json:
-        print(json.dumps(store.as_json(found.id, found.record, ended)))
+        print(json.dumps(store.as_json(job.id, job.record, ended)))
     else:
-        _print_status(found.record, ended)
+        _print_status(job.record, ended)
 
 
 @app.command(epilog=examples("pyreactant jobs clean --older-than 30", "pyreactant jobs clean 3f9a"))
 def clean(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of ended jobs.")
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Ids of ended jobs."),
+        Beside(excludes="--older-than"),
     ] = None,
     older_than: Annotated[float, typer.Option(help="Without ids: days since the end.")] = 7.0,
     dry_run: Annotated[
@@ -264,7 +275,7 @@ def _in_slurm(name: str) -> "JobId | None":
         InvalidArgumentError: It is a number with more than one task; the message has the reason.
     """
     from ..runs import store
-    from ..runs.places.slurm.controller import job_fields, job_id
+    from ..runs.places.slurm_jobs import job_fields, job_id
 
     if not re.match(r"[0-9]+([_+.].*)?$", name):
         return None
@@ -287,9 +298,9 @@ def _in_slurm(name: str) -> "JobId | None":
 
 def _print_in_slurm(number: "JobId", as_json: bool) -> None:
     """Print the state of a job in Slurm, and how its runs ended."""
-    from ..runs.places.slurm import batch
+    from ..runs.places.slurm_jobs import status as status_of
 
-    job = batch.status(number)
+    job = status_of(number)
     if as_json:
         print(json.dumps(job, indent=2))
         return
@@ -307,20 +318,16 @@ def end_if_left(*records: "Record", say: bool = False) -> None:
         records: The jobs.
         say: Whether to print what is left, on standard error.
     """
-    from ..runs.left import left
-
-    found = [slices for record in records for slices in left(record)]
+    left = [slices for record in records for slices in record.slices_left()]
     if say:
-        for slices in found:
+        for slices in left:
             print(f"pyreactant: {slices}", file=sys.stderr)
-    if any(not slices.kept for slices in found):
+    if any(not slices.kept for slices in left):
         raise typer.Exit(ExitCode.CLOUD)
 
 
 def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
     """Print why a job failed and what it left, and end with its exit code."""
-    from ..runs.left import left
-
     if as_json:
         print(
             json.dumps(
@@ -339,7 +346,7 @@ def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
         if error.traceback:
             print(error.traceback.rstrip(), file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)
-    for slices in left(record):
+    for slices in record.slices_left():
         print(f"pyreactant: {slices}", file=sys.stderr)
     raise typer.Exit(error.exit_code)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..doctor import Check, Diagnosis
-    from ..julia.setup import Record
+    from ..julia.setup.record import Record
     from ..process.group import ProcessGroup
     from ..process.group.group import Resolution
     from ..process.group.resolvers import Explanation
@@ -82,8 +82,8 @@ def setup(
     run then start offline. It is idempotent: a second call finishes what is missing.
     """
     from ..base.files import LOCK_WAIT
-    from ..julia.setup import Options
-    from ..julia.setup import setup as set_up
+    from ..julia.setup.install import setup as set_up
+    from ..julia.setup.options import Options
 
     options = Options(
         project=project,
@@ -217,7 +217,7 @@ def doctor(
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each runtime to start.")] = 60.0,
 ) -> None:
-    """Check this machine; print the commands that mend it.
+    """Check this machine; print the commands that fix it.
 
     The runtimes start in child processes, which are ended after the timeout. The exit code is 3
     if a required check fails.

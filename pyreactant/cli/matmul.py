@@ -1,6 +1,5 @@
 """`pyreactant matmul`: multiply two sharded matrices and check the result."""
 
-import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
+from ..base.document.parts import Cell, Table, facts
 from ..base.errors import ExitCode, InvalidArgumentError
-from ..base.outputs import check_outputs
-from .command import DType, MeshText, Overwrite, ReportFile, examples
+from ..base.files import plain_json
+from ..base.outputs import check_outputs, write_output
+from .command import Beside, DType, MeshText, Overwrite, ReportFile, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from ..arrays.sharding import Device
     from ..check.product.report import MatmulReport
@@ -71,9 +71,17 @@ def matmul(
         int | None, typer.Option(help="Seed of the random operands.", show_default="0")
     ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
-    x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
+    x: Annotated[
+        Path | None,
+        typer.Option("--x", help="Left operand, a .npy file."),
+        Beside(excludes="--seed"),
+    ] = None,
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the product to this .npy file."),
+        Beside(enables="--overwrite"),
+    ] = None,
     report_file: ReportFile = None,
     overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -100,32 +108,31 @@ def matmul(
     check_outputs({"out": out, "report": report_file}, overwrite=overwrite)
 
     from ..arrays.runtimes.runtime import initialize, process_index
-    from ..check.product.report import MatmulRequest, run_matmul, write_report
+    from ..check.product.report import run_matmul
+    from .console import output
 
     initialize(backend, platform=platform, num_cpu_devices=devices_per_process)
     report = run_matmul(
-        MatmulRequest(
-            size=sizes,
-            dtype=dtype,
-            mesh=mesh_given,
-            spec=specs[0] or (),
-            y_spec=specs[1],
-            out_spec=specs[2],
-            precision=precision,
-            seed=seed or 0,
-            repeat=repeat,
-            files=files,
-            out=out,
-            overwrite=overwrite,
-        )
+        size=sizes,
+        files=files,
+        dtype=dtype,
+        seed=seed or 0,
+        mesh=mesh_given,
+        spec=specs[0] or (),
+        y_spec=specs[1],
+        out_spec=specs[2],
+        precision=precision,
+        repeat=repeat,
+        out=out,
+        overwrite=overwrite,
     )
     if process_index() == 0:
         if report_file is not None:
-            write_report(report, report_file, overwrite=overwrite)
+            write_output(plain_json(report.to_dict()), report_file, overwrite=overwrite)
         if as_json:
-            print(json.dumps(report.to_dict(), indent=2, allow_nan=False))
+            print(plain_json(report.to_dict()), end="")
         else:
-            _show(report, out)
+            _show(output(), report, out)
     if not report.check.passed:
         raise typer.Exit(ExitCode.MISMATCH)
 
@@ -145,19 +152,11 @@ def _files(x: Path | None, y: Path | None) -> tuple[Path, Path] | None:
     return x, y
 
 
-def _show(report: "MatmulReport", out: Path | None) -> None:
-    from .console import output
-
-    show_matmul(output(), report, out)
-
-
-def show_matmul(console: "Console", report: "MatmulReport", out: Path | None) -> None:
+def _show(console: "Console", report: "MatmulReport", out: Path | None) -> None:
     """Print the operands, the placement of each block, and whether the product is right."""
-    from rich.table import Table
-    from rich.text import Text
-
     from ..arrays.draw import Drawing
     from ..arrays.runtimes.runtime import backend_name, current, devices, num_processes
+    from ..base.document.terminal import printed
 
     c, (x, y) = report.c, report.shardings
     (m, n), k = c.shape, report.inner
@@ -171,26 +170,42 @@ def show_matmul(console: "Console", report: "MatmulReport", out: Path | None) ->
         f"{spec_text(c.sharding.axes(2))} on {c.sharding.mesh!r}; blocks of the product:"
     )
     console.print(Drawing(c.sharding, c.shape, devices()))
-    table = Table.grid(padding=(0, 2))
-    table.add_row("check", _verdict(report))
-    if report.check.note:
-        table.add_row("", report.check.note)
-    if report.check.worst:
-        worst = ", ".join(f"{key} {value}" for key, value in report.check.worst.items())
-        table.add_row("wrong at", Text(worst, "red"))
-    table.add_row("compile", seconds_text(report.compile_seconds))
-    if report.seconds:
-        low, high = min(report.seconds), max(report.seconds)
-        table.add_row(
-            "per call",
-            f"{seconds_text(statistics.median(report.seconds))} median of {len(report.seconds)} "
-            f"({seconds_text(low)} to {seconds_text(high)})",
+    for line in printed([_facts(report, out)]):
+        console.print(line)
+
+
+def _facts(report: "MatmulReport", out: Path | None) -> Table:
+    """The check and the times."""
+    check, seconds, call = report.check, report.seconds, ""
+    worst = ", ".join(f"{key} {value}" for key, value in (check.worst or {}).items())
+    if seconds:
+        call = (
+            f"{seconds_text(statistics.median(seconds))} median of {len(seconds)} "
+            f"({seconds_text(min(seconds))} to {seconds_text(max(seconds))})"
         )
-    if report.gflops is not None:
-        table.add_row("speed", f"{report.gflops:.3g} GFLOP/s")
-    if out is not None:
-        table.add_row("product", f"written to {out}" if report.check.passed else "not written")
-    console.print(table)
+    written = "" if out is None else f"written to {out}" if check.passed else "not written"
+    return facts(
+        "The product",
+        [
+            ("check", _verdict(report)),
+            ("", check.note),
+            ("wrong at", Cell(worst, "bad") if worst else ""),
+            ("compile", seconds_text(report.compile_seconds)),
+            ("per call", call),
+            ("speed", "" if report.gflops is None else f"{report.gflops:.3g} GFLOP/s"),
+            ("product", written),
+        ],
+    )
+
+
+def _verdict(report: "MatmulReport") -> Cell:
+    check = report.check
+    method = f"{check.method}, {seconds_text(report.check_seconds)}"
+    if not check.passed:
+        kind = "rows" if check.method == "Freivalds" else "elements"
+        return Cell(f"WRONG: {check.wrong} {kind} beyond the tolerance ({method})", "bad")
+    text = f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({method})"
+    return Cell(text, "good")
 
 
 def _runtime(name: str, versions: Mapping[str, str]) -> str:
@@ -200,19 +215,7 @@ def _runtime(name: str, versions: Mapping[str, str]) -> str:
     return " ".join([name, *own, *([f"({', '.join(parts)})"] if parts else [])])
 
 
-def _verdict(report: "MatmulReport") -> "Text":
-    from rich.text import Text
-
-    check = report.check
-    method = f"{check.method}, {seconds_text(report.check_seconds)}"
-    if not check.passed:
-        kind = "rows" if check.method == "Freivalds" else "elements"
-        return Text(f"WRONG: {check.wrong} {kind} beyond the tolerance ({method})", "bold red")
-    return Text(
-        f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({method})", "green"
-    )
-
-
-def _devices(found: "tuple[Device, ...]") -> str:
-    kind = f" ({found[0].kind})" if found[0].kind != found[0].platform else ""
-    return f"{len(found)} {found[0].platform} device{'' if len(found) == 1 else 's'}{kind}"
+def _devices(devices: "tuple[Device, ...]") -> str:
+    first = devices[0]
+    kind = f" ({first.kind})" if first.kind != first.platform else ""
+    return f"{len(devices)} {first.platform} device{'' if len(devices) == 1 else 's'}{kind}"

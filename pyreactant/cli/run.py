@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
-from .command import examples
+from .command import Beside, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
-    from ..runs.job import Job
     from ..runs.spec import RunSpec
     from ..runs.supervisor import RunOptions
 
@@ -104,9 +103,12 @@ def run(
     detach: Annotated[
         bool,
         typer.Option("--detach", help="Run a copy of the code as a job, and return at once."),
+        Beside(enables="--json"),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print what would be started; start nothing."),
+        Beside(excludes="--json"),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the job as JSON, with --detach.")
@@ -136,6 +138,7 @@ def run(
 
 def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -> int:
     """Supervise the run in this process."""
+    from ..runs.call import is_function
     from ..runs.spec import command_line
     from ..runs.supervisor import RunOptions, supervise
     from ..runs.supervisor.unstarted import others_told
@@ -155,17 +158,25 @@ def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -
 def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
     """Supervise the run, with a record for `pyreactant jobs` if it is a job of its own."""
     from ..runs import keeper
+    from ..runs.call import kind_of
+    from ..runs.spec import Supervision, options_of
 
     if not keeper.is_alone(options.processes):
         return supervise(options)
     folder = options.folder or keeper.new_folder()
+    words = _typed(options)
+    fields = [field for _, field in options_of(Supervision).values()]
+    given = {field.name: getattr(options, field.name) for field in fields}
+    changed = {f.name: given[f.name] for f in fields if given[f.name] != f.default}
     return keeper.recorded(
         lambda: supervise(dataclasses.replace(options, folder=folder)),
         origin="run",
-        what=shlex.join(_typed(options))[:80],
+        what=shlex.join(words)[:80],
         target="local",
-        settings={"processes": options.processes or 1},
-        run=folder,
+        settings={**changed, "processes": options.processes or 1},
+        out=folder,
+        program=list(words),
+        kind=kind_of(words),
     )
 
 
@@ -185,11 +196,6 @@ def _typed(options: "RunOptions") -> Sequence[str]:
     return ["crosscheck", "--backends", options.backend or "auto", *names]
 
 
-def is_function(words: Sequence[str]) -> bool:
-    """Whether a program is a function, FILE.py:NAME."""
-    return ".py:" in words[0] and not Path(words[0]).exists()
-
-
 def _function(words: Sequence[str]) -> str:
     if len(words) > 1:
         raise InvalidArgumentError(
@@ -202,6 +208,7 @@ def _function(words: Sequence[str]) -> str:
 def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any], *, detach: bool) -> "RunSpec":
     """The run that the command line asks for."""
     from ..runs import targets
+    from ..runs.call import is_function
     from ..runs.spec import RunSpec, options_of
 
     of_spec = {field.name for _, field in options_of(RunSpec).values()}
@@ -224,30 +231,17 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         print(submit.plan(spec))
         return 0
     job = submit.start(spec, stay=not detach)
-    if not detach:
-        return job.status().exit_code or 0 if job.target.stays else _attended(job)
-    if as_json:
-        print(json.dumps({"id": job.id, "folder": str(job.folder)}))
-    else:
-        print(f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}")
-    return 0
+    if detach:
+        print(
+            json.dumps({"id": job.id, "folder": str(job.folder)})
+            if as_json
+            else f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}"
+        )
+        return 0
+    if job.target.stays:
+        return job.status().exit_code or 0
+    from .jobs import follow_to_end
 
-
-def _attended(job: "Job") -> int:
-    """Show the output of process 0 until the end of a job; Ctrl-C ends the job."""
-    from ..base.errors import RemoteError
-    from ..runs.keeper import say
-    from ..runs.remote import show
-    from .jobs import end_if_left, fail
-
-    try:
-        show(job)
-        job.check()
-    except RemoteError as error:
-        fail(error, False, job.record)
-    except KeyboardInterrupt:
-        say(f"cancelling the job {job.id} ...")
-        job.cancel()
-        return ExitCode.INTERRUPTED
-    end_if_left(job.record, say=True)
+    with submit.cancelled_by_interrupt(job):
+        follow_to_end(job)
     return 0

@@ -4,12 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..base.errors import ExitCode, code_of_signal
-from .command import App
+from ..base.say import say
+from .command import App, Beside
 from .declared import takes_settings
 from .tpu_options import (
     LOCATION,
@@ -26,15 +28,13 @@ from .tpu_options import (
     examples,
     parent_of,
     path_of,
-    request_of,
-    ssh_of,
-    tell,
+    target_of,
     telling,
     with_settings,
 )
 
 if TYPE_CHECKING:
-    from ..runs.queued.request import Resource
+    from ..runs.queued.request import QueuedResource
 
 app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
@@ -55,7 +55,9 @@ def create(
     settings: dict[str, Any],
     wait_for: Wait = 3600.0,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address.")
+        bool,
+        typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address."),
+        Beside(enables="--python --reach --user --ssh-flag"),
     ] = False,
     python: Annotated[
         str | None,
@@ -67,41 +69,36 @@ def create(
 
     They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
     """
-    from ..runs.queued.deletion import Interrupted, cleaned_up
+    from ..runs.queued.deletion import Deleter
+    from ..runs.queued.job import Job
     from ..runs.queued.journal import Journal
     from ..runs.queued.lifecycle import Lease
     from ..runs.queued.request import cost_of_forgetting
-    from ..runs.queued.run import start_cluster
+    from ..runs.queued.signals import Interrupted, cleaned_up
+    from ..runs.queued.workers import start_ray
 
-    request = request_of(settings, wait=wait_for)
-    ssh, printed = ssh_of(settings), ""
+    target = target_of(settings, wait=wait_for, python=python)
+    request, printed = target.request(), ""
     if ray:
-        ssh.check()
+        target.ssh.check()
     client = connect(transport)
     try:
         with telling(f"creating {request.name}") as told:
-            lease = Lease(
-                client=client,
-                request=request,
-                run=os.urandom(8).hex(),
-                journal=Journal(),
-                tell=told,
-                to_keep=True,
-            )
+            deleter = Deleter(client, Journal(), told)
+            lease = Lease(deleter, request, os.urandom(8).hex(), to_keep=True)
             with cleaned_up(lease.close, told):
                 lease.create()
                 workers = lease.wait(wait_for)
                 if ray:
-                    printed = start_cluster(
-                        request, ssh, python, workers, check=lease.check, tell=told
-                    )
+                    job = Job(settings=target, request=request, out=Path())
+                    printed = start_ray(job, workers, lease)
                 lease.keep()
     except Interrupted as end:
-        tell(f"ended by {end}")
+        say(f"ended by {end}")
         raise typer.Exit(code_of_signal(end.number)) from None
-    tell(
+    say(
         f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
-        f"{cost_of_forgetting(request.topology, request.lifetime)}; delete it with: "
+        f"{cost_of_forgetting(request)}; delete it with: "
         f"pyreactant tpu delete --name {request.name} --project {request.project} "
         f"--zone {request.zone}"
     )
@@ -123,7 +120,7 @@ def wait_until_active(
 
     path = path_of(settings)
     with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
-        wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, tell)
+        wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, say)
 
 
 @app.command(cls=with_settings(*RESOURCE), epilog=examples(f"status --name mine {PLACE} --json"))
@@ -142,11 +139,11 @@ def status(
     path = path_of(settings)
     left = list(leftovers(Journal(), path=path))
     for slices in left:  # this needs no answer of the service
-        tell(str(slices))
-    found = connect(transport).get(path)
-    if found is None:
+        say(str(slices))
+    resource = connect(transport).get(path)
+    if resource is None:
         raise CloudError(f"there is no queued resource {path}")
-    _print([found], as_json)
+    _print([resource], as_json)
     if any(not slices.kept for slices in left):
         raise typer.Exit(ExitCode.CLOUD)
 
@@ -173,14 +170,14 @@ def delete(
 
     Only resources that pyreactant created are deleted.
     """
-    from ..runs.queued.gc import delete_ours
+    from ..runs.queued.deletion import Deleter
     from ..runs.queued.journal import Journal
     from .console import working
 
     path = path_of(settings)
     with working(f"deleting {path.rpartition('/')[2]}"):
         client = connect(transport, patience=min(timeout, PATIENCE))
-        delete_ours(client, Journal(), path, tell=tell, timeout=timeout)
+        Deleter(client, Journal(), say, timeout).delete_named(path)
 
 
 @app.command(cls=with_settings(*LOCATION), epilog=examples("gc", f"gc {PLACE} --dry-run"))
@@ -212,48 +209,44 @@ def gc(
 
     Ends with 8 if something may cost money although nobody is known to use it.
     """
-    from ..runs.queued.gc import collect
+    from ..runs.queued.deletion import Collector, Deleter
     from ..runs.queued.journal import Journal
 
     parents = [parent_of(settings)] if settings else []
-    found = collect(
-        connect(transport, patience=min(timeout, PATIENCE)),
-        Journal(),
-        tell,
-        parents=parents,
-        dry_run=dry_run,
-        force=force,
-        timeout=timeout,
-    )
+    client = connect(transport, patience=min(timeout, PATIENCE))
+    deleter = Deleter(client, Journal(), say, timeout)
+    findings = Collector(deleter, dry_run=dry_run, force=force).collect(parents)
     if as_json:
-        print(json.dumps([{"name": f.name, "action": f.action, "text": f.text} for f in found]))
+        rows = [{"name": f.name, "action": f.action, "text": f.text} for f in findings]
+        print(json.dumps(rows))
     else:
-        for finding in found:
+        for finding in findings:
             print(f"{finding.action}: {finding.name}: {finding.text}")
-        if not found:
+        if not findings:
             print("nothing was left behind")
-    if any(finding.costs for finding in found):
+    if any(finding.costs for finding in findings):
         raise typer.Exit(ExitCode.CLOUD)
 
 
-def _print(found: "Sequence[Resource]", as_json: bool) -> None:
+def _print(resources: "Sequence[QueuedResource]", as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                "name": r.path,
-                "state": r.state,
-                "reason": r.reason,
-                "run": r.run,
-                "created": r.created and r.created.isoformat(),
-                "lifetime": r.lifetime,
+                "name": resource.path,
+                "state": resource.state,
+                "reason": resource.reason,
+                "run": resource.run,
+                "created": resource.created and resource.created.isoformat(),
+                "lifetime": resource.lifetime,
             }
-            for r in found
+            for resource in resources
         ]
         print(json.dumps(rows, indent=2))
         return
-    for r in found:
-        mark = "*" if r.run else " "
-        print(f"{mark} {r.name}  {r.state}  {r.created or ''}  {r.reason}".rstrip())
+    for resource in resources:
+        mark = "*" if resource.run else " "
+        created = resource.created or ""
+        print(f"{mark} {resource.name}  {resource.state}  {created}  {resource.reason}".rstrip())
 
 
 @app.command(
@@ -274,12 +267,12 @@ def ssh(
     """Open a shell or run a command on one VM of ACTIVE slices."""
     from ..runs.queued.reach import command_on
 
-    request, access = request_of(settings), ssh_of(settings)
-    access.check()
+    target = target_of(settings)
+    target.ssh.check()
     argv = command_on(
         connect(transport),
-        request,
-        access,
+        target.request(),
+        target.ssh,
         process,
         command=command or (),
         terminal=sys.stdin.isatty(),

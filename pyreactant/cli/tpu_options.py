@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import InvalidArgumentError, RequirementError
+from ..base.say import say
 from .command import KEYWORDS
 from .declared import DeclaredCommand, Options, chosen
 
 if TYPE_CHECKING:
+    from ..runs.places.tpu import TPU
     from ..runs.queued.client import Client
-    from ..runs.queued.reach import SshOptions
-    from ..runs.queued.request import Request
 
 Transport = Annotated[str, typer.Option(help="Protocol of Google's client: rest or grpc.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -34,6 +34,14 @@ NEW = (
 )
 SSH = ("reach", "user", "ssh_flags")
 """Settings of the target TPU that a command has as options."""
+
+_VARIABLES = {
+    "name": "QR_ID",
+    "project": "PROJECT",
+    "zone": "ZONE",
+    "accelerator_type": "ACCELERATOR_TYPE",
+}
+"""The variables of settings that a command may need."""
 
 
 def with_settings(*names: str) -> type[DeclaredCommand]:
@@ -58,44 +66,35 @@ def with_settings(*names: str) -> type[DeclaredCommand]:
 
 def parent_of(settings: Mapping[str, Any]) -> str:
     """Full name of project and zone."""
-    project = _required("PROJECT", settings.get("project"))
-    return f"projects/{project}/locations/{_required('ZONE', settings.get('zone'))}"
+    return f"projects/{_required('project', settings)}/locations/{_required('zone', settings)}"
 
 
 def path_of(settings: Mapping[str, Any]) -> str:
     """Full name of the queued resource."""
-    name = _required("QR_ID", settings.get("name"))
+    name = _required("name", settings)
     return f"{parent_of(settings)}/queuedResources/{name}"
 
 
-def request_of(settings: Mapping[str, Any], **more: Any) -> "Request":
-    """The validated request for slices.
+def _required(name: str, settings: Mapping[str, Any]) -> str:
+    from ..runs.queued.request import check_form
 
-    It leaves the queue by itself, even if this machine is lost, when nobody waits for it.
+    variable = _VARIABLES[name]
+    value = settings.get(name) or os.environ.get(variable)
+    if not value:
+        raise InvalidArgumentError(f"give {KEYWORDS[variable]}, or set {variable}")
+    check_form(variable, value)
+    return str(value)
 
-    Args:
-        settings: Settings of the target TPU.
-        more: Further settings.
-    """
+
+def target_of(settings: Mapping[str, Any], **more: Any) -> "TPU":
+    """The target TPU with these settings, among which are those that name its slices."""
     from ..runs.places.tpu import TPU
-    from ..runs.places.tpu import request_of as of_target
-    from ..runs.queued.request import REQUIRED
 
-    given = ("name", "project", "zone", "accelerator_type")
-    absent = [key for key, name in zip(REQUIRED, given, strict=True) if not settings.get(name)]
+    absent = [variable for name, variable in _VARIABLES.items() if not settings.get(name)]
     if absent:
-        options = ", ".join(KEYWORDS[key] for key in absent)
+        options = ", ".join(KEYWORDS[variable] for variable in absent)
         raise InvalidArgumentError(f"give {options}, or set {', '.join(absent)}")
-    return of_target(TPU(**settings, **more), settings["name"])
-
-
-def ssh_of(settings: Mapping[str, Any]) -> "SshOptions":
-    """How workers are reached."""
-    from ..runs.queued.reach import SshOptions
-
-    return SshOptions(
-        settings.get("reach", "gcloud"), settings.get("user"), settings.get("ssh_flags", ())
-    )
+    return TPU(**settings, **more)
 
 
 def examples(*commands: str) -> str:
@@ -104,12 +103,7 @@ def examples(*commands: str) -> str:
 
 
 def connect(transport: str, *, patience: float = PATIENCE) -> "Client":
-    """The client of the API.
-
-    Args:
-        transport: "rest" or "grpc".
-        patience: Seconds for which a call is retried.
-    """
+    """The client of the API."""
     try:
         from ..runs.queued.client import Client
     except ImportError as error:
@@ -117,39 +111,24 @@ def connect(transport: str, *, patience: float = PATIENCE) -> "Client":
             f"Google's client for Cloud TPU cannot be imported ({error}); install it with: "
             "python -m pip install 'pyreactant[tpu]'"
         ) from error
-    return Client(transport=transport, patience=patience, tell=tell)
-
-
-def tell(text: str) -> None:
-    """Print a message for the user."""
-    print(f"pyreactant: {text}", file=sys.stderr, flush=True)
+    return Client(transport=transport, patience=patience, tell=say)
 
 
 @contextlib.contextmanager
 def telling(what: str) -> Iterator[Callable[[str], None]]:
-    """`tell`; on a terminal with a line below that has the last message and the time.
+    """`say`; on a terminal with a line below that has the last message and the time.
 
     A file or a pipe has the messages already.
     """
     from .console import working
 
     if not sys.stderr.isatty():
-        yield tell
+        yield say
         return
     with working(what) as update:
 
         def both(text: str) -> None:
-            tell(text)
+            say(text)
             update(text)
 
         yield both
-
-
-def _required(variable: str, given: str | None) -> str:
-    from ..runs.queued.request import check_form
-
-    value = given or os.environ.get(variable)
-    if not value:
-        raise InvalidArgumentError(f"give {KEYWORDS[variable]}, or set {variable}")
-    check_form(variable, value)
-    return value

@@ -14,6 +14,7 @@ from ..base.facts import (
     nvidia_gpus_of_driver,
     tpu_chips,
 )
+from ..process.group.resolvers import proxy_names
 from .check import CheckResult, Machine
 
 _QUERY = (
@@ -184,13 +185,12 @@ def _holders(machine: Machine) -> Iterator[int]:
             continue
 
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "REACTANT_VISIBLE_GPU_DEVICES")
 
 
 def proxies(machine: Machine) -> CheckResult:
     """Proxies; their values may hold passwords and are not shown."""
-    names = proxy_names(machine)
+    names = proxy_names(machine.environ)
     if not names:
         return CheckResult("pass", "none is set")
     text = (
@@ -198,11 +198,6 @@ def proxies(machine: Machine) -> CheckResult:
         "hangs; pyreactant does without it, a program that starts JAX or Reactant itself does not"
     )
     return CheckResult("warn", text, f"unset {' '.join(names)}")
-
-
-def proxy_names(machine: Machine) -> list[str]:
-    """The variables of proxies that are set."""
-    return [n for p in _PROXIES for n in (p, p.upper()) if machine.environ.get(n)]
 
 
 def preload(machine: Machine) -> CheckResult:

@@ -12,14 +12,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from .._version import __version__
-from ..base import facts
 from ..base.child import started
 from ..base.errors import ExitCode
 
@@ -223,6 +222,11 @@ class Machine:
         distribution = self.distribution(name)
         return None if distribution is None else str(distribution.version)
 
+    def requirements(self, name: str) -> list[str]:
+        """The Requires-Dist lines of an installed package; none if it is not installed."""
+        distribution = self.distribution(name)
+        return list(distribution.requires or ()) if distribution is not None else []
+
     def pip(self, *packages: str) -> str:
         """The command that installs packages for this interpreter."""
         return f"{self.python_word()} -m pip install {shlex.join(packages)}"
@@ -250,25 +254,3 @@ class Machine:
         return CommandResult(
             child.returncode, out.decode(errors="replace"), err.decode(errors="replace")
         )
-
-
-def required_spec(machine: Machine, package: str, other: str, *extras: str) -> str:
-    """The versions of another package that a package requires, such as ">=2.0"; "" if none.
-
-    Args:
-        machine: The machine on which the package is installed.
-        package: The package with the requirements.
-        other: The required package.
-        extras: The extras of the package to look in; without any, what it always requires.
-    """
-    return facts.required(_requirement_lines(machine, package), other, *extras)
-
-
-def requirements(machine: Machine, package: str) -> Iterator[tuple[str, str]]:
-    """The packages that a package always requires, each with the versions."""
-    return facts.requirements(_requirement_lines(machine, package))
-
-
-def _requirement_lines(machine: Machine, package: str) -> list[str]:
-    distribution = machine.distribution(package)
-    return list(distribution.requires or ()) if distribution is not None else []

@@ -11,7 +11,7 @@ from ..base.facts import tpu_chips
 from . import accelerators, software, system
 from . import runtimes as _runtimes
 from .check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
-from .runtimes import TITLES, Answer, Child
+from .runtimes import TITLES, Answer
 
 BACKENDS = ("jax", "reactant")
 
@@ -151,7 +151,7 @@ def diagnose(
     # Only one process at a time can use a TPU, so there the runtimes start one after the other.
     together = not tpu_chips(machine.root)
     with ExitStack() as stack:
-        running: dict[str, Child] = {}
+        running: dict[str, Callable[[], Answer]] = {}
         for name in names if together else ():
             running[name] = stack.enter_context(_runtimes.start(machine, name, timeout))
         tell("checking this machine")
@@ -161,8 +161,11 @@ def diagnose(
         answers: dict[str, Answer] = {}
         for name in names:
             tell(f"waiting up to {timeout:g} s for {TITLES[name]} to start")
-            with running.get(name) or _runtimes.start(machine, name, timeout) as child:
-                answers[name] = child.answer()
+            if together:
+                answers[name] = running[name]()
+                continue
+            with _runtimes.start(machine, name, timeout) as answer:
+                answers[name] = answer()
     runtimes = list(_runtime_rows(machine, backend, answers, deep=deep, timeout=timeout, tell=tell))
     seconds = time.monotonic() - begin
     return Diagnosis((*before, *runtimes, *after), backend, deep, seconds)
@@ -208,8 +211,9 @@ def _runtime_rows(
             devices = partial(_runtimes.devices, backend=name, answer=answer)
             rows[name].append(run(Row(f"{TITLES[name]} devices", devices, (name,))))
             yield rows[name][0]
-    as_loaded = partial(_runtimes.xla_runtime, answer=answers.get("reactant"))
-    yield run(Row("XLA runtime", as_loaded))
+    reactant = answers.get("reactant")
+    loaded = None if reactant is None else reactant.content.get("xla_runtime")
+    yield run(Row("XLA runtime", partial(software.xla_runtime, loaded=loaded)))
     for name, answer in answers.items() if deep else ():
         for processes in (1, 2):
             tell(f"multiplying on {TITLES[name]} with {processes} processes")

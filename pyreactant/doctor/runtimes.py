@@ -5,32 +5,32 @@ A child has a deadline, and how it ends is data for a row. Unlike the child of
 programs, and a child that dies is a result, not an error.
 """
 
+import contextlib
 import json
-import re
 import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from ..base import words
 from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
+from ..base.errors import RequirementError
 from ..base.facts import tpu_chips
+from ..process.group.resolvers import proxy_names
 from .accelerators import (
     cuda_extra,
     gpu_count,
     holders,
     process_name,
-    proxy_names,
     split_flags,
     without_flags,
 )
 from .check import Check, CheckResult, Machine
-from .software import NOT_REAL, is_real, place_of, runtime_preference, version_in
+from .software import NOT_REAL, is_real, place_of, version_in
 
 _KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")
 _GRACE = 3.0
@@ -66,8 +66,19 @@ def child_environment(machine: Machine) -> dict[str, str]:
     }
 
 
-class Child:
-    """A running child process; at the end of the `with` block it and what it started are gone.
+@contextlib.contextmanager
+def child(
+    machine: Machine,
+    arguments: Sequence[str],
+    seconds: float,
+    *,
+    settings: Mapping[str, str] | None = None,
+    request: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> Iterator[Callable[[], Answer]]:
+    """A running child process; the block gets a function that waits for its answer.
+
+    At the end of the block the child and what it started are gone.
 
     Args:
         machine: The machine whose interpreter and environment it gets.
@@ -77,62 +88,34 @@ class Child:
         request: A request for its standard input.
         folder: Its current folder; None for this process's.
     """
-
-    def __init__(
-        self,
-        machine: Machine,
-        arguments: Sequence[str],
-        seconds: float,
-        *,
-        settings: Mapping[str, str] | None = None,
-        request: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
-    ) -> None:
-        self._seconds = seconds
-        self._out, self._log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-        self._begin = time.monotonic()
-        self._running = ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._start_error = ""
-        child = started(
-            [machine.python, "-P", *arguments],
-            {**child_environment(machine), **(settings or {})},
-            stdout=self._out,
-            stderr=self._log,
-            folder=folder,
-            grace=_GRACE,
+    begin, argv = time.monotonic(), [machine.python, "-P", *arguments]
+    environment = {**child_environment(machine), **(settings or {})}
+    with contextlib.ExitStack() as stack:
+        out, log = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        running = stack.enter_context(contextlib.ExitStack())
+        started_child = started(
+            argv, environment, stdout=out, stderr=log, folder=folder, grace=_GRACE
         )
         try:
-            self._process = self._running.enter_context(child)
+            process = running.enter_context(started_child)
         except OSError as error:
-            self._start_error = f"{machine.python} cannot be started ({error.strerror})"
+            problem = f"{machine.python} cannot be started ({error.strerror})"
+            yield lambda: Answer(1, 0.0, {"error": problem})
             return
         if request is not None:
-            with suppress(BrokenPipeError):  # it has ended already
-                send(self._process, request)
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                send(process, request)
 
-    def __enter__(self) -> "Child":
-        return self
+        def answer() -> Answer:
+            code: int | None = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(max(begin + seconds - time.monotonic(), 0.01))
+            took = seconds if code is None else time.monotonic() - begin
+            running.close()
+            content = last_answer(_read(out)) or {}
+            return Answer(code, took, content, _read(log).decode(errors="replace"))
 
-    def __exit__(self, *_: object) -> None:
-        self._running.close()
-        self._out.close()
-        self._log.close()
-
-    def answer(self) -> Answer:
-        """Wait until the child ends, or end it at its deadline."""
-        if self._process is None:
-            return Answer(1, 0.0, {"error": self._start_error})
-        left = self._begin + self._seconds - time.monotonic()
-        try:
-            code: int | None = self._process.wait(max(left, 0.01))
-        except subprocess.TimeoutExpired:
-            code = None
-        took = time.monotonic() - self._begin
-        self._running.close()
-        content = last_answer(_read(self._out)) or {}
-        log = _read(self._log).decode(errors="replace")
-        return Answer(code, self._seconds if code is None else took, content, log)
+        yield answer
 
 
 def _read(file: IO[bytes]) -> bytes:
@@ -143,12 +126,14 @@ def _read(file: IO[bytes]) -> bytes:
 TITLES = {"jax": "JAX", "reactant": "Reactant"}
 
 
-def start(machine: Machine, backend: str, seconds: float) -> Child:
+def start(
+    machine: Machine, backend: str, seconds: float
+) -> contextlib.AbstractContextManager[Callable[[], Answer]]:
     """The child process that starts a runtime."""
     arguments = ["-m", "pyreactant.doctor.runtimes"]
     # JAX logs why it does not use an accelerator only at this level.
     settings = {"JAX_LOGGING_LEVEL": "INFO"}
-    return Child(machine, arguments, seconds, settings=settings, request={"backend": backend})
+    return child(machine, arguments, seconds, settings=settings, request={"backend": backend})
 
 
 def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
@@ -158,7 +143,8 @@ def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     if "error" in answer.content:
         error = " ".join(str(answer.content["error"]).split())
         busy = _busy(machine, f"{error}\n{answer.log}")
-        return busy or CheckResult("fail", _short(error), _mend(machine, backend, error))
+        fix = answer.content.get("command") or _fix(machine, backend)
+        return busy or CheckResult("fail", _short(error), fix)
     if "platform" not in answer.content:
         return _lost(machine, backend, answer)
     content = answer.content
@@ -190,18 +176,6 @@ def _on_the_cpu(machine: Machine, backend: str, text: str, log: str) -> CheckRes
     return CheckResult("warn", text, "pyreactant setup --gpu cuda" if gpus else "pyreactant setup")
 
 
-def xla_runtime(machine: Machine, answer: Answer | None) -> CheckResult:
-    """The preferred XLA runtime, compared with the one that Reactant was compiled with."""
-    preferred = runtime_preference(machine)
-    loaded = None if answer is None else answer.content.get("xla_runtime")
-    if loaded is None:
-        return preferred
-    if not preferred.found.startswith(loaded):
-        text = f"{preferred.found}; but Reactant was compiled with {loaded}"
-        return CheckResult("fail", text, "pyreactant setup")
-    return preferred._replace(found=f"{preferred.found}; loaded: {loaded}")
-
-
 def usable(machine: Machine, rows: Mapping[str, Sequence[Check]]) -> CheckResult:
     """Whether at least one runtime can be used.
 
@@ -228,7 +202,7 @@ def usable(machine: Machine, rows: Mapping[str, Sequence[Check]]) -> CheckResult
 
 def _too_late(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     text = f"did not start within {answer.seconds:g} s and was ended"
-    if names := proxy_names(machine):
+    if names := proxy_names(machine.environ):
         text += f"; {', '.join(names)} may be why"
     if tpu_chips(machine.root):
         text += "; on a slice of several machines a worker waits for the processes of the others"
@@ -253,14 +227,13 @@ def _busy(machine: Machine, output: str) -> CheckResult | None:
     return CheckResult("warn", f"the accelerator is busy: {_short(line)}", mend)
 
 
-def _mend(machine: Machine, backend: str, error: str) -> str:
-    """The command that the message advises, otherwise the one that installs the runtime."""
-    if "LD_PRELOAD" in error:
-        return "unset LD_PRELOAD"
-    advice = re.search(r"(?:with|run): ((?:python|pyreactant) [^;,]*)", error)
-    if advice:
-        return advice[1].strip().rstrip(".")
-    return machine.pip("-U", "jax") if backend == "jax" else "pyreactant setup"
+def _fix(machine: Machine, backend: str) -> str:
+    """The command that installs a runtime, or removes what keeps it from starting."""
+    if backend == "jax":
+        requested = machine.environ.get("PYREACTANT_PLATFORM")
+        extra = {"gpu": f"[{cuda_extra(machine)}]", "tpu": "[tpu]"}.get(requested or "", "")
+        return machine.pip("-U", f"jax{extra}")
+    return "unset LD_PRELOAD" if machine.environ.get("LD_PRELOAD") else "pyreactant setup"
 
 
 def _lost(machine: Machine, backend: str, answer: Answer) -> CheckResult:
@@ -275,9 +248,7 @@ def _lost(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     lines = answer.log.strip().splitlines()
     last = words.fatal(answer.log) or (lines[-1] if lines else "")
     text = f"the process that starts it {how}{': ' if last else ''}{_short(last)}"
-    return _busy(machine, answer.log) or CheckResult(
-        "fail", text, _mend(machine, backend, answer.log)
-    )
+    return _busy(machine, answer.log) or CheckResult("fail", text, _fix(machine, backend))
 
 
 def _short(text: str) -> str:
@@ -306,8 +277,8 @@ def product(machine: Machine, backend: str, processes: int, seconds: float) -> C
             *["--timeout", f"{seconds:g}", "--grace", "2", "--", "-m", "pyreactant", *matmul],
             *["--repeat", "1", "--report", f"{folder}/product.json"],
         ]
-        with Child(machine, arguments, seconds + MARGIN, folder=Path(folder)) as child:
-            answer = child.answer()
+        with child(machine, arguments, seconds + MARGIN, folder=Path(folder)) as ask:
+            answer = ask()
         if answer.code == 0:
             return _right(machine, backend, _json(Path(folder, "product.json")))
         report = _json(Path(folder, "run", "report.json"))
@@ -377,7 +348,8 @@ def _answer(request: Mapping[str, Any], _: object) -> dict[str, Any]:
             "seconds": time.perf_counter() - start,
         }
     except Exception as error:  # whatever a runtime raises is the answer
-        return {"error": f"{error}", "kind": type(error).__name__}
+        command = error.command if isinstance(error, RequirementError) else ""
+        return {"error": f"{error}", "kind": type(error).__name__, "command": command}
 
 
 if __name__ == "__main__":

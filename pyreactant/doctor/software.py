@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .._version import __version__
-from ..base.errors import PyReactantError
-from ..base.facts import at_least, release, satisfies, tpu_chips
+from ..base.errors import PyReactantError, RequirementError
+from ..base.facts import at_least, release, required, requirements, satisfies, tpu_chips
 from ..julia.place import EXECUTABLE, OLDEST, PROJECT, Place, find_place
 from .accelerators import cuda_extra, gpu_count
-from .check import CheckResult, Machine, required_spec, requirements
+from .check import CheckResult, Machine
 
 OLDEST_PYTHON = "3.11"
 _PLUGIN = re.compile(r"jax[-_.]((?:cuda|rocm|oneapi)\d*)[-_.](plugin|pjrt)", re.IGNORECASE)
@@ -51,7 +51,7 @@ def pyreactant(machine: Machine) -> CheckResult:
         again = machine.pip("--force-reinstall", "--no-deps", "pyreactant")
     lacking = [
         f"{name}{spec}"
-        for name, spec in requirements(machine, "pyreactant")
+        for name, spec in requirements(machine.requirements("pyreactant"))
         if name not in ("numpy", "jax") and not satisfies(machine.version(name) or "", spec or ">0")
     ]
     if lacking:
@@ -66,15 +66,15 @@ def pyreactant(machine: Machine) -> CheckResult:
 def numpy(machine: Machine) -> CheckResult:
     """NumPy, of a version that pyreactant and jax accept."""
     version = machine.version("numpy")
-    specs = {name: required_spec(machine, name, "numpy") for name in ("pyreactant", "jax")}
+    specs = {name: required(machine.requirements(name), "numpy") for name in ("pyreactant", "jax")}
     specs["pyreactant"] = specs["pyreactant"] or ">=2.0"
     mend = machine.pip("numpy" + ",".join(spec for spec in specs.values() if spec))
     if version is None:
         return CheckResult("fail", "not installed", mend)
     refused = {name: spec for name, spec in specs.items() if not satisfies(version, spec)}
     if refused:
-        required = " and ".join(f"{name} requires {spec}" for name, spec in refused.items())
-        return CheckResult("fail", f"{version}, but {required}", mend)
+        wanted = " and ".join(f"{name} requires {spec}" for name, spec in refused.items())
+        return CheckResult("fail", f"{version}, but {wanted}", mend)
     return CheckResult("pass", version)
 
 
@@ -83,7 +83,7 @@ def jax(machine: Machine) -> CheckResult:
     version = machine.version("jax")
     if version is None:
         return CheckResult("absent", "not installed", machine.pip("jax"))
-    spec = required_spec(machine, "pyreactant", "jax") or ">=0.10"
+    spec = required(machine.requirements("pyreactant"), "jax") or ">=0.10"
     if not satisfies(version, spec):
         return CheckResult(
             "fail", f"{version}, but pyreactant requires {spec}", machine.pip("-U", f"jax{spec}")
@@ -96,7 +96,7 @@ def jaxlib(machine: Machine) -> CheckResult:
     version, of_jax = machine.version("jaxlib"), machine.version("jax")
     if of_jax is None:
         return CheckResult("unknown", "not checked: jax is not installed")
-    spec = required_spec(machine, "jax", "jaxlib")
+    spec = required(machine.requirements("jax"), "jaxlib")
     mend = machine.pip(f"jax=={of_jax}", f"jaxlib=={of_jax}")
     if version is None:
         return CheckResult("fail", "not installed", mend)
@@ -121,8 +121,8 @@ def plugins(machine: Machine) -> CheckResult:
         return CheckResult("fail", f"{listed}: for two versions of CUDA; keep one of them", mend)
     for name, version in plugins.items():
         kind = name.partition("-")[0]
-        spec = required_spec(machine, "jax", f"jax-{name}", kind, f"{kind}-local")
-        spec = spec or required_spec(machine, f"jax-{kind}-plugin", f"jax-{name}")
+        spec = required(machine.requirements("jax"), f"jax-{name}", kind, f"{kind}-local")
+        spec = spec or required(machine.requirements(f"jax-{kind}-plugin"), f"jax-{name}")
         if not satisfies(version, spec):
             text = f"{listed}: jax {of_jax} requires jax-{name}{spec}, and will not use this one"
             return CheckResult("fail", text, machine.pip(f"jax[{kind}]=={of_jax}"))
@@ -154,7 +154,7 @@ def libtpu(machine: Machine) -> CheckResult:
     """The TPU's library, of a version that jax accepts."""
     version, of_jax = machine.version("libtpu"), machine.version("jax")
     chips = tpu_chips(machine.root)
-    spec = required_spec(machine, "jax", "libtpu", "tpu")
+    spec = required(machine.requirements("jax"), "libtpu", "tpu")
     mend = machine.pip(f"libtpu{spec}")
     if version is None:
         if chips:
@@ -231,7 +231,8 @@ def project(machine: Machine) -> CheckResult:
         if not named and machine.version("juliacall") is None:
             return CheckResult("unknown", "not checked: juliacall is not installed")
         mend = f"unset {EXECUTABLE} {PROJECT}" if named else SETUP
-        return CheckResult("absent", str(error).removesuffix("; run: pyreactant setup"), mend)
+        problem = error.problem if isinstance(error, RequirementError) else str(error)
+        return CheckResult("absent", problem, mend)
     if not _manifest(place.project):
         return CheckResult(
             "fail", f"{place.project} has no Manifest.toml: its packages are not resolved", SETUP
@@ -288,22 +289,33 @@ def _variant(machine: Machine, place: Place) -> tuple[str | None, str]:
     return get("gpu", project=place.project), "preference"
 
 
-def runtime_preference(machine: Machine) -> CheckResult:
-    """The XLA runtime with which the preferences compile Reactant."""
+def xla_runtime(machine: Machine, loaded: str | None = None) -> CheckResult:
+    """The XLA runtime with which the preferences compile Reactant.
+
+    Args:
+        machine: The machine to check.
+        loaded: The one that Reactant was compiled with; None if Reactant was not started.
+    """
     place = place_of(machine)
     if place is None:
         return _NOT_SET_UP
     from ..preferences import get
 
-    mend = f"pyreactant prefs set xla_runtime IFRT && {SETUP}"
+    fix = f"pyreactant prefs set xla_runtime IFRT && {SETUP}"
     try:
         runtime = get("xla_runtime", project=place.project)
     except PyReactantError as error:
-        return CheckResult("fail", str(error), mend)
-    if runtime == "IFRT":
-        return CheckResult("pass", "IFRT, by preference")
+        return CheckResult("fail", str(error), fix)
     how = "by preference" if runtime else "because no preference sets IFRT"
-    return CheckResult("warn", f"PJRT, {how}: for one process only", mend)
+    result = CheckResult("pass", "IFRT, by preference")
+    if runtime != "IFRT":
+        result = CheckResult("warn", f"PJRT, {how}: for one process only", fix)
+    if loaded is None:
+        return result
+    if loaded != (runtime or "PJRT"):
+        text = f"{result.found}; but Reactant was compiled with {loaded}"
+        return CheckResult("fail", text, SETUP)
+    return result._replace(found=f"{result.found}; loaded: {loaded}")
 
 
 def version_in(project: Path, package: str) -> str | None:

@@ -1,20 +1,19 @@
 """The request of a preflight: one program for one slice, as plain data."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays.array import Aval
 from ..arrays.backend import PRECISIONS
 from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import Spec, default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program, function_name, with_names
-from ..arrays.sharding import NamedSharding
+from ..arrays.sharding import Aval, NamedSharding
 from ..base.errors import InvalidArgumentError, ShardingError, argument
 from ..base.slices.topology import Topology
+from ..base.slices.topology import topology as find_topology
 from ..check.programs import CASES, find_case, hint_of
 
 
@@ -51,26 +50,27 @@ class PreflightRequest:
         """Whether its name and jax's version determine what it computes."""
         return isinstance(self.program.jax, str) and self.program.jax.startswith("jax.")
 
-    def _body(self) -> dict[str, Any]:
-        found = self.program
-        if self.backend == "jax":
-            return {"name": found.name, "jax": found.jax}
-        return {"name": found.name, "julia": found.julia, "julia_project": found.julia_project}
+    @property
+    def outs(self) -> tuple[NamedSharding, ...]:
+        """The requested shardings of outputs."""
+        out = self.out_sharding
+        return out if isinstance(out, tuple) else () if out is None else (out,)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the child process and for the key of the cache."""
-        outs = self.out_sharding
-        several = isinstance(outs, tuple)
-        listed = outs if isinstance(outs, tuple) else () if outs is None else (outs,)
+        program = self.program
+        body: dict[str, Any] = {"jax": program.jax}
+        if self.backend == "reactant":
+            body = {"julia": program.julia, "julia_project": program.julia_project}
         return {
             "kind": self.backend,
-            "program": self._body(),
+            "program": {"name": program.name, **body},
             "arguments": [
                 {"shape": list(a.shape), "dtype": a.dtype.name, "sharding": a.sharding.to_dict()}
                 for a in self.arguments
             ],
-            "out_shardings": [out.to_dict() for out in listed],
-            "several": several,
+            "out_shardings": [out.to_dict() for out in self.outs],
+            "several": isinstance(self.out_sharding, tuple),
             "precision": self.precision,
             "static": dict(self.static),
             "topology": self.topology.description_options,
@@ -107,13 +107,6 @@ def aval(shape: Sequence[Any], dtype: Any, sharding: NamedSharding) -> Aval:
             "largest size that you need and pad to it"
         )
     return Aval(tuple(int(n) for n in shape), as_dtype(dtype), sharding)
-
-
-def environment() -> dict[str, str]:
-    """The variables that change what JAX and libtpu compile."""
-    ours = ("JAX_", "XLA_", "LIBTPU_")
-    ignored = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR")
-    return {k: v for k, v in os.environ.items() if k.startswith(ours) and k not in ignored}
 
 
 _BODIES = {"jax": ("jax", "package.module:function"), "reactant": ("julia", "Module.function")}
@@ -153,18 +146,16 @@ def check(request: PreflightRequest) -> None:
 
 
 def _check_shardings(request: PreflightRequest) -> None:
-    outs = request.out_sharding
-    listed = outs if isinstance(outs, tuple) else () if outs is None else (outs,)
-    for out in listed:
+    for out in request.outs:
         if not isinstance(out, NamedSharding):
             raise ShardingError(
                 f"program {request.program.name!r}: out_sharding must be a "
                 f"pyreactant.NamedSharding or a tuple of them, got {type(out).__name__}"
             )
-    for sharding in (*(a.sharding for a in request.arguments), *listed):
+    for sharding in (*(a.sharding for a in request.arguments), *request.outs):
         check_mesh(sharding.mesh, request.topology)
-    for one in request.arguments:
-        one.sharding.shard_shape(one.shape)
+    for argument_ in request.arguments:
+        argument_.sharding.shard_shape(argument_.shape)
 
 
 def check_mesh(mesh: Mesh, topology: Topology) -> None:
@@ -175,22 +166,37 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
             names its devices: libtpu 0.0.50 aborts on programs for a part of a slice.
     """
     there = f"{topology.name}{f' x {topology.num_slices}' if topology.num_slices > 1 else ''}"
-    square = default_mesh(topology.devices)
-    if mesh.size > topology.devices:
-        raise ShardingError(
-            f"{mesh!r} needs {mesh.size} devices, but {there} has {topology.devices}; use a mesh "
-            f"of {topology.devices} such as {square!r}"
+    devices, last = topology.devices, max(mesh.device_ids)
+    advice = f"use a mesh of {devices} such as {default_mesh(devices)!r}"
+    if mesh.size > devices:
+        problem = f"needs {mesh.size} devices, but {there} has {devices}; "
+    elif last >= devices:
+        problem = f"needs devices at positions up to {last}, but {there} has {devices}; "
+    elif mesh.size < devices:
+        problem = (
+            f"uses {mesh.size} of the {devices} devices of {there}; the compiler takes whole "
+            "slices only: "
         )
-    if max(mesh.device_ids) >= topology.devices:
-        raise ShardingError(
-            f"{mesh!r} needs devices at positions up to {max(mesh.device_ids)}, but {there} has "
-            f"{topology.devices}; use a mesh of {topology.devices} such as {square!r}"
-        )
-    if mesh.size < topology.devices:
-        raise ShardingError(
-            f"{mesh!r} uses {mesh.size} of the {topology.devices} devices of {there}; the compiler "
-            f"takes whole slices only: use a mesh of {topology.devices} such as {square!r}"
-        )
+    else:
+        return
+    raise ShardingError(f"{mesh!r} {problem}{advice}")
+
+
+def slices_text(topology: Topology) -> str:
+    """The slice, or how many of them: "v6e-16", "v6e-16 x 2 slices"."""
+    several = f" x {topology.num_slices} slices" if topology.num_slices > 1 else ""
+    return f"{topology.name}{several}"
+
+
+def find_slices(name: str | Topology, num_slices: int) -> Topology:
+    """The slices of that name, or as they are given."""
+    return name if isinstance(name, Topology) else find_topology(name, num_slices)
+
+
+def peak_of(dtype: str, topology: Topology) -> str:
+    """The element type of the chip's peak rate that counts for a dtype; see `peak_flops`."""
+    kind = "float8" if dtype.startswith("float8") else dtype.removeprefix("u")
+    return kind if kind in topology.peak_flops else "bfloat16"
 
 
 BACKENDS = ("jax", "reactant")

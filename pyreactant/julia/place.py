@@ -58,7 +58,9 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         return place
     record = find_record()
     if record is None:
-        raise RequirementError(f"Julia must be set up for {sys.prefix}, but is not; {SETUP}")
+        raise RequirementError(
+            f"Julia must be set up for {sys.prefix}, but is not", "pyreactant setup"
+        )
     place = place_of(record)
     if not is_executable(place.executable):
         _raise_missing(f"the Julia of `pyreactant setup` ({record})", place.executable)
@@ -212,7 +214,7 @@ def _damage_error(path: Path, why: str = "") -> FileError:
 
 
 def _raise_missing(what: str, path: Path) -> NoReturn:
-    raise RequirementError(f"{what} must be at {path}, but is not; {SETUP}")
+    raise RequirementError(f"{what} must be at {path}, but is not", "pyreactant setup")
 
 
 REACTANT = "0.2.280"

@@ -43,7 +43,7 @@ class Call:
         name: Name of the function in its module, such as "main"; "" for a program.
         program: The program and its arguments, as for ``pyreactant run``; () for a function.
         script: Position of `file` in `program`.
-        julia: Whether it is a Julia program.
+        kind: "function", "script", "module", "julia" or "command".
     """
 
     text: str
@@ -53,7 +53,7 @@ class Call:
     name: str = ""
     program: tuple[str, ...] = ()
     script: int = 0
-    julia: bool = False
+    kind: str = "function"
 
 
 def resolve(what: What) -> Call:
@@ -178,32 +178,47 @@ def _in_module(module: str, name: str) -> Call:
     return Call(f"{module}:{name}", None if root in installed else root, None, module, name)
 
 
+def is_function(words: Sequence[str]) -> bool:
+    """Whether the program of a command line is a function, FILE.py:NAME."""
+    return ".py:" in words[0] and not Path(words[0]).exists()
+
+
+def kind_of(words: Sequence[str]) -> str:
+    """The kind of the program of a command line, as in `Call`."""
+    from .supervisor.program import find_program
+
+    if is_function(words):
+        return "function"
+    program = find_program(words)
+    return ("module" if program.module else "script") if program.kind == "python" else program.kind
+
+
 def _of_program(words: tuple[str, ...]) -> Call:
     from .supervisor.program import find_program  # the supervisor's modules take time
 
     if words[0].endswith(".jl"):
         words = ("julia", *words)
-    found = find_program(words)
+    program = find_program(words)
     if words[0] == "-c":
         raise InvalidArgumentError(
             f"a job runs a function, a script, a module or a command, got {words[0]!r}; write the "
             "code to a file"
         )
-    if found.kind == "python":  # without "python" and its options
-        words = found.argv[found.argv.index("pyreactant.process.supervised") + 1 :]
+    if program.kind == "python":  # without "python" and its options
+        words = program.argv[program.argv.index("pyreactant.process.supervised") + 1 :]
         if words[0] == "-m":
-            return Call(" ".join(words[:2]), Path.cwd(), None, program=words)
-    script = words.index(str(found.path)) if found.kind == "julia" and found.path else 0
+            return Call(" ".join(words[:2]), Path.cwd(), None, program=words, kind="module")
+    script = words.index(str(program.path)) if program.kind == "julia" and program.path else 0
     file = Path(words[script]).absolute()
     text = Path(words[script]).name
-    if found.kind == "julia" and not script:  # such as julia -e CODE
-        return Call(text, Path.cwd(), None, program=words, julia=True)
-    if found.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
-        return Call(text, Path.cwd(), None, program=words)  # of the PATH
+    if program.kind == "julia" and not script:  # such as julia -e CODE
+        return Call(text, Path.cwd(), None, program=words, kind="julia")
+    if program.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
+        return Call(text, Path.cwd(), None, program=words, kind="command")  # of the PATH
     if not file.exists():
         raise FileError(f"there is no program {words[script]!r} in {Path.cwd()}")
-    julia = found.kind == "julia"
-    return Call(text, file.parent, file, program=words, script=script, julia=julia)
+    kind = "script" if program.kind == "python" else program.kind
+    return Call(text, file.parent, file, program=words, script=script, kind=kind)
 
 
 def find_julia(name: str) -> str:
@@ -215,8 +230,8 @@ def find_julia(name: str) -> str:
     from ..julia.place import find_place, package_folder
 
     package_folder()
-    if (found := shutil.which(name)) is not None:
-        return found
+    if (executable := shutil.which(name)) is not None:
+        return executable
     try:
         return str(find_place().executable)
     except PyReactantError as error:
@@ -228,7 +243,7 @@ def find_julia(name: str) -> str:
 
 def is_remote(value: Any) -> bool:
     """Whether a function was made remote; without an import of that module."""
-    return (type(value).__module__, type(value).__name__) == (f"{__package__}.remote", "Remote")
+    return (type(value).__module__, type(value).__name__) == (f"{__package__}.submit", "Remote")
 
 
 def check_not_importing() -> None:

@@ -17,9 +17,8 @@ from ..base.errors import (
     RequirementError,
     argument,
 )
+from ..base.say import Repeated
 from . import targets, values
-from .keeper import Repeated
-from .left import left
 from .record import Record, Status
 from .store import find
 
@@ -198,15 +197,15 @@ class _Patient:
     def status(self) -> Status:
         """As `Job.status`; the last known one if the question fails for less than two minutes."""
         try:
-            found = self._job.status()
+            status = self._job.status()
         except (RequirementError, InvalidArgumentError):
             if time.monotonic() - self._answered > _PATIENCE:
                 raise
             return self._job.record.status()
         self._answered = time.monotonic()
-        if not found.ended:
-            self._repeated.say("; ".join(map(str, left(self._job.record))))
-        return found
+        if not status.ended:
+            self._repeated.say("; ".join(map(str, self._job.record.slices_left())))
+        return status
 
 
 def failure(record: Record, status: Status) -> RemoteError:
@@ -244,7 +243,7 @@ _CAUSES = {*_KIND.values(), "out of memory", "preempted"}
 
 def _others(report: Mapping[str, Any], first: int | None) -> list[dict[str, Any]]:
     """The other processes that raised, by time."""
-    found = [
+    errors = [
         {
             "process": row["index"],
             "host": row.get("host"),
@@ -256,7 +255,7 @@ def _others(report: Mapping[str, Any], first: int | None) -> list[dict[str, Any]
         for row in report["processes"]
         if row.get("error") and row["index"] != first
     ]
-    return sorted(found, key=lambda row: row["time"])
+    return sorted(errors, key=lambda row: row["time"])
 
 
 def _pauses(job: str, timeout: float | None) -> Iterator[None]:

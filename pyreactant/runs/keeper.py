@@ -24,6 +24,7 @@ from typing import Any
 
 from ..base.errors import ExitCode, PyReactantError, RequirementError
 from ..base.files import cache_folder
+from ..base.say import say
 from ..base.settings import JOB
 from ..process.group import resolve
 from .record import Record, Status, create, load, private_file, private_folder, release, written
@@ -31,8 +32,6 @@ from .record import Record, Status, create, load, private_file, private_folder, 
 _TICK = 0.1
 _ROOM = 600.0
 """Seconds for which a keeper waits until the disk has room for the job's last state."""
-_SAID_AGAIN = 60.0
-"""Seconds after which the user sees again why something takes so long."""
 VAGUE = ("preempted", "interrupted", "lost")
 """Causes in a run's report of which the machine's own account may know more."""
 
@@ -90,8 +89,8 @@ def keep(record: Record) -> Status:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         with cancelled_by_file(record):
-            found: Status = module.keep(record)
-            return found
+            status: Status = module.keep(record)
+            return status
 
     return finish(record, kept)
 
@@ -120,11 +119,11 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
 def _write_last(record: Record, status: Status) -> Status:
     """Write the last state that the keeper knows, for which a full disk may need some time."""
     deadline = time.monotonic() + _ROOM
-    found = record.write_status(status)
+    noted = record.write_status(status)
     while status.ended and not record.status().ended and time.monotonic() < deadline:
         time.sleep(1)
-        found = record.write_status(status)
-    return found
+        noted = record.write_status(status)
+    return noted
 
 
 def ended(record: Record, code: int) -> Status:
@@ -230,27 +229,6 @@ def _pip(file: Path, folder: Path) -> None:
     partial.rename(folder)
 
 
-def say(text: str) -> None:
-    """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
-    sys.stderr.flush()
-
-
-class Repeated:
-    """Prints why something takes so long: when that changes, and each minute."""
-
-    def __init__(self) -> None:
-        self._text, self._at = "", 0.0
-
-    def say(self, text: str) -> None:
-        """Print a text, unless it is empty or was printed a moment ago."""
-        now = time.monotonic()
-        if text and (text != self._text or now - self._at > _SAID_AGAIN):
-            self._text, self._at = text, now
-            with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
-                say(text)
-
-
 def recorded(
     work: Callable[[], int],
     *,
@@ -258,8 +236,8 @@ def recorded(
     what: str,
     target: str,
     settings: Mapping[str, Any],
-    run: Path,
-    more: Mapping[str, Any] | None = None,
+    out: Path,
+    **spec: Any,
 ) -> int:
     """Do the work of a command that keeps its job itself, with a record for `pyreactant jobs`.
 
@@ -269,15 +247,14 @@ def recorded(
         what: What runs, in a few words.
         target: Kind of the target.
         settings: Settings of the target.
-        run: Folder in which the work writes report.json.
-        more: What else the target needs.
+        out: Folder in which the work writes report.json.
+        spec: The rest of the run, as in `Record.spec`.
 
     Returns:
         The exit code; a record that cannot be written does not change it.
     """
-    given = {"run": str(run.absolute()), **(more or {})}
     try:
-        record = create(what, target, settings, origin=origin, more=given)
+        record = create(what, target, settings, origin=origin, out=str(out.absolute()), **spec)
     except PyReactantError as error:
         say(f"`pyreactant jobs` will not list this run: {error}")
         return work()
@@ -298,18 +275,21 @@ def recorded(
         release(record)
 
 
-def submitted_to_slurm(what: str, submit: Callable[[], tuple[int, Path]]) -> int:
+def submitted_to_slurm(
+    what: str, settings: Mapping[str, Any], submit: Callable[[], tuple[int, Path]]
+) -> int:
     """Submit a job of `slurm/main.sbatch`, with a record for `pyreactant jobs`.
 
     Args:
         what: What runs, in a few words.
+        settings: Settings of the target.
         submit: Submits; returns Slurm's number and the job's output folder.
 
     Returns:
         Slurm's number.
     """
     try:
-        record = create(what, "slurm", {}, origin="crosscheck")
+        record = create(what, "slurm", settings, origin="crosscheck")
     except PyReactantError as error:
         say(f"`pyreactant jobs` will not list this job: {error}")
         return submit()[0]

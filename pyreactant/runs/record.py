@@ -24,13 +24,17 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import FileError, RequirementError
 from ..base.files import replacing, state_folder
-from .fields import is_made_of
+from .spec import is_made_of
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from .queued.leftover import Leftover
+
+SCHEMA = 2
+_VERSION_0_1 = 1
 
 ENDED = ("done", "failed", "cancelled", "preempted", "lost")
 """The states in which nothing of a job runs any more; they are final."""
@@ -87,7 +91,9 @@ class Record:
         created: Seconds since the epoch.
         host: The submitting machine.
         pid: The submitting process.
-        more: What else the origin notes, such as the folder of a run in the foreground.
+        spec: The rest of its `RunSpec`: the "program" as words, its "kind" (function, script,
+            module, julia, command), "copies", "requirements", "env" by names, and "out". The
+            arguments of a function lie in `work`.
     """
 
     folder: Path
@@ -99,7 +105,7 @@ class Record:
     created: float = 0.0
     host: str = ""
     pid: int = 0
-    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -111,7 +117,7 @@ class Record:
         """The supervisor's folder, with process-N.log and report.json."""
         if self.target == "slurm" and self.origin != "submit" and (run := self.handle().get("run")):
             return Path(run)
-        return Path(self.more.get("run", self.folder / "run"))
+        return Path(self.spec.get("out") or self.folder / "run")
 
     @property
     def out(self) -> Path:
@@ -134,10 +140,10 @@ class Record:
 
     def status(self) -> Status:
         """How the job stood when its state was written last."""
-        found = self._read("state.json")
-        if found:
-            if "state" in found and is_made_of(Status, found):
-                return Status(**found)
+        noted = self._read("state.json")
+        if noted:
+            if "state" in noted and is_made_of(Status, noted):
+                return Status(**noted)
             raise DamagedError(self.folder, "state.json", "this version writes other fields")
         if not (self.folder / "job.json").exists():
             raise FileError(f"the record of the job {self.id} was removed from {self.folder}")
@@ -174,17 +180,17 @@ class Record:
 
     def report(self) -> dict[str, Any]:
         """The supervisor's report; empty if there is none."""
-        found: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         # A cross-check has a folder for each runtime; the first that failed counts.
         run = self._last_restart() or self.run
         for path in (run / "report.json", *sorted(run.glob("*/report.json"))):
             with contextlib.suppress(OSError, ValueError):
                 read = json.loads(path.read_text(encoding="utf-8"))
                 if isinstance(read, dict) and "cause" in read:
-                    found = found or read
+                    report = report or read
                     if read.get("exit_code"):
                         return read
-        return found
+        return report
 
     def _last_restart(self) -> Path | None:
         """The supervisor's folder after Slurm has started the job again; None before."""
@@ -208,6 +214,21 @@ class Record:
         folders = work or str(self.work), out or str(self.out)
         return ["-m", "pyreactant.runs.worker", *folders]
 
+    def slices_left(self) -> "list[Leftover]":
+        """The slices that may cost money although the keeper ended or cannot delete them.
+
+        This machine's journal says it; no service is asked.
+        """
+        if self.target not in ("tpu", ""):  # "" for a record that is damaged
+            return []
+        from .queued.journal import Journal
+        from .queued.leftover import leftovers
+
+        status = self.status() if self.target else None
+        unsure = status is not None and status.ended and status.state != "done"
+        since = self.created if unsure else None
+        return list(leftovers(Journal(), job=self.id, damaged_since=since))
+
     def is_kept(self) -> bool:
         """Whether a process of this machine holds the lock."""
         try:
@@ -225,12 +246,12 @@ class Record:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads(_content(f"{self.folder}/{name}"))
+            content = json.loads(_content(f"{self.folder}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, RecursionError) as error:
             raise DamagedError(self.folder, name, error) from None
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def jobs_folder() -> Path:
@@ -244,9 +265,9 @@ def create(
     settings: Mapping[str, Any],
     *,
     origin: str = "submit",
-    more: Mapping[str, Any] | None = None,
+    **spec: Any,
 ) -> Record:
-    """Make the folder of a new job, hold its lock and write job.json.
+    """Make the folder of a new job, hold its lock and write job.json; arguments as of `Record`.
 
     Raises:
         RequirementError: The state folder cannot be written, or its disk is full.
@@ -271,7 +292,7 @@ def create(
             created=time.time(),
             host=os.uname().nodename,
             pid=os.getpid(),
-            more=dict(more or {}),
+            spec=spec,
         )
         data = {**dataclasses.asdict(record), "folder": str(folder), "schema": SCHEMA}
         _write(folder / "job.json", data)
@@ -296,10 +317,10 @@ def release(record: Record) -> None:
         os.close(lock)
 
 
-def draft(what: str, target: str, settings: Mapping[str, Any], **more: Any) -> Record:
+def draft(what: str, target: str, settings: Mapping[str, Any], **spec: Any) -> Record:
     """A record that is not on the disk, for `Target.plan`."""
     folder = jobs_folder() / "ID"
-    return Record(folder, folder.name, what, target, settings, more=more)
+    return Record(folder, folder.name, what, target, settings, spec=spec)
 
 
 def load(folder: Path) -> Record:
@@ -310,7 +331,10 @@ def load(folder: Path) -> Record:
     """
     try:
         data = json.loads(_content(f"{folder}/job.json"))
-        if data.pop("schema") != SCHEMA:
+        schema = data.pop("schema")
+        if schema == _VERSION_0_1:
+            data = _from_version_0_1(data)
+        elif schema != SCHEMA:
             raise FileError(
                 f"{folder} was written by another version of pyreactant; use that version for it"
             )
@@ -332,6 +356,13 @@ def load(folder: Path) -> Record:
             "it back, since its keeper writes there"
         )
     return record
+
+
+def _from_version_0_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The content of job.json as this version has it."""
+    more = data.pop("more")
+    settings = data["settings"] | ({"name": more["name"]} if "name" in more else {})
+    return {**data, "settings": settings, "spec": {"out": more.get("run")}}
 
 
 def private_folder(folder: Path) -> None:

@@ -6,10 +6,13 @@ supervisor, and the command line makes its options from the same declarations.
 """
 
 import dataclasses
+import functools
+import math
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
@@ -28,6 +31,8 @@ class Option:
         letter: A short form, such as "-n"; "" for none.
         variable: Environment variable that a command line takes the value from; "" for none.
         shown: The default that a help shows; "" for the field's own.
+        excludes: Options that it would make void, separated by spaces.
+        enables: Options that would be void without it.
     """
 
     help: str
@@ -36,6 +41,8 @@ class Option:
     letter: str = ""
     variable: str = ""
     shown: str = ""
+    excludes: str = ""
+    enables: str = ""
 
 
 def option(default: Any, help: str, panel: str, **more: str) -> Any:
@@ -177,3 +184,55 @@ class RunSpec:
     out: Path | None = option(
         None, "Folder for logs and report, new or empty.", "Output", shown="in pyreactant-runs"
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "copies", tuple(self.copies))  # a generator gives them once
+
+
+_WORDS = {
+    bool: "True or False",
+    int: "a whole number (int)",
+    float: "a finite number (float)",
+    str: "text",
+    tuple: "a list of texts",
+    types.NoneType: "None",
+}
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value has an annotated type; int is a float, bool is not a number."""
+    return any(_is(value, kind) for kind in _kinds(annotation))
+
+
+def words(annotation: Any) -> str:
+    """An annotated type for a message, such as "text or None"."""
+    return " or ".join(_WORDS[kind] for kind in _kinds(annotation))
+
+
+def is_made_of(kind: type, data: Mapping[str, Any]) -> bool:
+    """Whether a dataclass takes these values of some of its fields, each with its type."""
+    annotations = _annotations(kind)
+    return all(
+        name in annotations and fits(value, annotations[name]) for name, value in data.items()
+    )
+
+
+def _is(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float) and math.isfinite(value)
+    if kind is tuple:
+        return isinstance(value, tuple) and all(isinstance(part, str) for part in value)
+    return isinstance(value, kind)
+
+
+@functools.cache
+def _kinds(annotation: Any) -> tuple[type, ...]:
+    parts = get_args(annotation) if isinstance(annotation, types.UnionType) else [annotation]
+    return tuple(get_origin(part) or part for part in parts)
+
+
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    return {field.name: field.type for field in dataclasses.fields(kind)}

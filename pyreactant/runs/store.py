@@ -13,7 +13,6 @@ from typing import Any
 
 from ..base.errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
-from .left import left
 from .record import DamagedError, Record, Status, changed, jobs_folder, load
 
 _BIRTH = 3600.0
@@ -40,16 +39,18 @@ def folder_of(name: str) -> Path:
         return jobs_folder() / name
     # A number may be Slurm's: "12" is not the end of "20261127-052745-d412".
     end = f"-{name}" if name.isdecimal() else name
-    ids = [one for one in names() if one.startswith(name) or one.endswith(end)]
-    found = sorted({*ids, *_with_number(name)})
-    if len(found) > 1:
-        some = ", ".join(found[:4])
-        raise InvalidArgumentError(f"{len(found)} jobs have an id like {name}: {some}; write more")
-    if not found:
+    ids = [known for known in names() if known.startswith(name) or known.endswith(end)]
+    matching = sorted({*ids, *_with_number(name)})
+    if len(matching) > 1:
+        some = ", ".join(matching[:4])
+        raise InvalidArgumentError(
+            f"{len(matching)} jobs have an id like {name}: {some}; write more"
+        )
+    if not matching:
         raise FileError(
             f"there is no job {name} in {jobs_folder()}; pyreactant jobs list shows all jobs"
         )
-    return jobs_folder() / found[0]
+    return jobs_folder() / matching[0]
 
 
 def _with_number(name: str) -> list[str]:
@@ -97,18 +98,18 @@ def status_of(record: Record) -> Status:
     Raises:
         DamagedError: Its record does not say it.
     """
-    found = record.status()
+    status = record.status()
     try:
         return targets.make(record.target, record.settings).status(record)
     except DamagedError:
         raise
     except PyReactantError as error:
-        return found if found.ended else replace(found, reason=str(error))
+        return status if status.ended else replace(status, reason=str(error))
 
 
 def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:
     """One job as plain JSON."""
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "id": name,
         "state": status.state,
         "reason": status.reason,
@@ -118,10 +119,10 @@ def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:
     }
     if record is not None:
         fields = ("what", "target", "origin", "created", "host")
-        found |= {field: getattr(record, field) for field in fields}
-        found |= {"settings": dict(record.settings), "run": str(record.run)}
-        found["left"] = [asdict(slices) for slices in left(record)]
-    return found
+        row |= {field: getattr(record, field) for field in fields}
+        row |= {"settings": dict(record.settings), "run": str(record.run)}
+        row["left"] = [asdict(slices) for slices in record.slices_left()]
+    return row
 
 
 def clean(older_than: float, *, dry_run: bool) -> list[Record]:
@@ -133,19 +134,19 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
         The removed jobs.
     """
     now = time.time()
-    found = [
+    removable = [
         record
         for _, record, status in rows()
         if record is not None and status.ended and now - status.since >= older_than
-        if not left(record)
+        if not record.slices_left()
     ]
     if not dry_run:
-        for record in found:
+        for record in removable:
             _give_up(record)
             _remove(record.folder)
         for folder in _unborn(now):
             _remove(folder)
-    return found
+    return removable
 
 
 def _unborn(now: float) -> list[Path]:
@@ -182,7 +183,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
                 f"end that process first, which this shows: fuser {folder / 'lock'}"
             ) from None
         what = f"damaged, all of {folder}"
-        slices = left(damaged)
+        slices = damaged.slices_left()
     else:
         what = record.what
         if not status.ended:
@@ -190,7 +191,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
                 f"the job {record.id} is {status.state}; only an ended job can be removed: "
                 f"pyreactant jobs cancel {record.id}"
             )
-        slices = left(record)
+        slices = record.slices_left()
     if slices:
         from .queued.request import CloudError
 

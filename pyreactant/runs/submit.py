@@ -1,23 +1,26 @@
-"""Submit a job: check everything, copy the code, write the record, then start.
+"""Start a run as a job: check everything, copy the code, write the record, then start.
 
 A job runs a copy of the user's code, made when it is submitted.
 """
 
+import contextlib
+import functools
 import inspect
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FileError, InvalidArgumentError, RequirementError, argument, code_of
+from ..base.say import say
 from . import values
 from .call import Call, check_not_importing, chosen, is_remote, resolve
 from .job import Job
-from .keeper import say
 from .record import Record, Status, create, draft, private_file, private_folder, release, written
 from .spec import Env, RunSpec, What
 from .targets import Target
@@ -91,9 +94,9 @@ def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
         return Code(None, (), 0)
     root = (call.root or Path.cwd()).resolve()
     top = _repository(root)
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     if top is not None:
-        found = dict.fromkeys(_tracked(top))
+        paths = dict.fromkeys(_tracked(top))
     elif call.file is None and (call.module or call.program[:1] == ("-m",)):
         package = call.module.partition(".")[0] or (call.program[1:2] or [""])[0].partition(".")[0]
         wanted += [p for p in (root / package, root / f"{package}.py") if package and p.exists()]
@@ -101,8 +104,8 @@ def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
     if call.file is not None:
         wanted.append(call.file)
     for path in wanted:
-        found |= dict.fromkeys(_below(path, top))
-    files = list(found)
+        paths |= dict.fromkeys(_below(path, top))
+    files = list(paths)
     size = sum((top / path).stat().st_size for path in files)
     if size > LIMIT:
         largest = sorted(files, key=lambda path: -(top / path).stat().st_size)[:3]
@@ -117,10 +120,10 @@ def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
 
 def _repository(folder: Path) -> Path | None:
     """The root of the git repository with a folder; None if it is in none."""
-    found = next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
-    if found is None:
+    root = next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
+    if root is None:
         return None
-    return Path(_git(found, "rev-parse", "--show-toplevel").rstrip("\n")).resolve()
+    return Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n")).resolve()
 
 
 def _tracked(top: Path) -> list[Path]:
@@ -257,13 +260,10 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     variables = chosen(spec.env)
     needed = _requirements(spec.requirements)
     code = find_code(call, spec.copies)
-    if call.julia:
+    if call.kind == "julia":
         target.check_julia(call.program[0])
     target.check()
-    more = {"code": str(code), "env": sorted(variables)}
-    if spec.out is not None:
-        more["run"] = str(Path(spec.out).absolute())
-    record = create(call.text, target.kind, target.settings(), more=more)
+    record = create(call.text, target.kind, target.settings(), **_noted(spec, call, variables))
     try:
         _prepare(record, call, code, target)
         with written(record.work):
@@ -291,6 +291,18 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     return Job(record)
 
 
+def _noted(spec: RunSpec, call: Call, variables: Iterable[str]) -> dict[str, Any]:
+    """What `Record.spec` holds."""
+    return {
+        "program": list(call.program),
+        "kind": call.kind,
+        "copies": [str(path) for path in spec.copies],
+        "requirements": None if spec.requirements is None else str(spec.requirements),
+        "env": sorted(variables),
+        "out": None if spec.out is None else str(Path(spec.out).absolute()),
+    }
+
+
 def _check_arguments(
     function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
@@ -313,11 +325,10 @@ def plan(spec: RunSpec) -> str:
     target = _target(spec)
     target.check_settings()
     call = resolve(spec.what)
-    chosen(spec.env)
+    noted = _noted(spec, call, chosen(spec.env))
     _requirements(spec.requirements)
     code = find_code(call, spec.copies)
-    more = {} if spec.out is None else {"run": str(Path(spec.out).absolute())}
-    record = draft(call.text, target.kind, target.settings(), code=str(code), **more)
+    record = draft(call.text, target.kind, target.settings(), **noted)
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
 
 
@@ -389,3 +400,103 @@ def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
 def _resolved(file: Path) -> Path:
     """The path as git lists it: a link keeps its own name."""
     return file.parent.resolve() / file.name
+
+
+class Remote:
+    """A function whose call runs on the processes of a target; made by `remote`.
+
+    ``f(...)`` waits and shows the output of process 0; ``f.submit(...)`` gives the `Job`;
+    ``f.local(...)`` calls the function here.
+    """
+
+    def __init__(self, function: Callable[..., Any], on: Target | None, **options: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.local = function
+        """The function itself."""
+        self.on = on
+        self._options = options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on every process, show the output of process 0, and return its value.
+
+        Ctrl-C cancels the job and waits until it is gone; a second one returns at once, and the
+        keeper goes on cancelling.
+
+        Raises:
+            RemoteError: The function raised on some process, or the run broke.
+        """
+        check_not_importing()
+        job = self.submit(*args, **kwargs)
+        with cancelled_by_interrupt(job):
+            show(job)
+            return job.result()
+
+    def submit(self, *args: Any, **kwargs: Any) -> Job:
+        """Start a job and return at once; as `pyreactant.submit`."""
+        check_not_importing()
+        spec = RunSpec(
+            what=self.local,
+            on=self.on,
+            arguments=args,
+            named=kwargs,
+            **self._options,
+        )
+        return start(spec)
+
+
+def remote(
+    function: Callable[..., Any] | None = None,
+    *,
+    on: Target | None = None,
+    copies: Iterable[str | Path] = (),
+    requirements: str | Path | None = None,
+    env: Env = None,
+) -> Any:
+    """Make a function run on the processes of a target when it is called.
+
+    Args:
+        function: The function, at the top level of a file; None with ``@remote(on=...)``.
+        on: The target; None for one process on this machine.
+        copies: As for `submit`.
+        requirements: As for `submit`.
+        env: As for `submit`.
+
+    Returns:
+        A `Remote`: ``f(...)`` waits, shows the output of process 0 and returns its value;
+        ``f.submit(...)`` gives the job; ``f.local(...)`` runs here.
+
+    Raises:
+        InvalidArgumentError: The function cannot travel.
+
+    Examples:
+        >>> @pr.remote(on=pr.targets.Local(processes=2))
+        ... def train(rate):
+        ...     return rate / 2
+        >>> train.local(0.5)  # here; train(0.5) runs on the target
+        0.25
+    """
+    options = {"copies": copies, "requirements": requirements, "env": env}
+    if function is None:
+        return lambda given: Remote(given, on, **options)
+    return Remote(function, on, **options)
+
+
+@contextlib.contextmanager
+def cancelled_by_interrupt(job: Job) -> Iterator[None]:
+    """Cancel the job, and wait until it is gone, at Ctrl-C in the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"cancelling the job {job.id} ...")
+        job.cancel()
+        raise
+
+
+def show(job: Job) -> None:
+    """Print the output of process 0 as it comes, until the job has ended."""
+    try:
+        for text in job.logs(follow=True):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except FileError:
+        pass  # it ended before the process began; the result says why

@@ -32,7 +32,7 @@ def make(kind: str, settings: Mapping[str, Any]) -> Target:
     Raises:
         InvalidArgumentError: There is no such target, or it has no such setting.
     """
-    found = type_of(kind)
+    target = type_of(kind)
     known = settings_of(kind)
     for name in settings:
         if name not in known:
@@ -41,12 +41,12 @@ def make(kind: str, settings: Mapping[str, Any]) -> Target:
             )
     needed = [
         field.name
-        for field in dataclasses.fields(found)
+        for field in dataclasses.fields(target)
         if field.default is dataclasses.MISSING and field.name not in settings
     ]
     if needed:
         raise InvalidArgumentError(f"the target {kind} needs {', '.join(map(argument, needed))}")
-    return found(**settings)
+    return target(**settings)
 
 
 def type_of(kind: str) -> type[Target]:
@@ -57,10 +57,10 @@ def type_of(kind: str) -> type[Target]:
     """
     if kind not in KINDS:
         raise InvalidArgumentError(f"a target must be one of {', '.join(KINDS)}, got {kind!r}")
-    found: type[Target] = getattr(
+    target: type[Target] = getattr(
         importlib.import_module(f".places.{kind}", __package__), KINDS[kind]
     )
-    return found
+    return target
 
 
 def settings_of(kind: str) -> list[str]:

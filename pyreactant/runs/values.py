@@ -8,7 +8,6 @@ mapped into memory, so that they are read once they are used.
 
 import json
 import math
-import mmap
 import os
 import shutil
 import subprocess
@@ -213,8 +212,8 @@ def read(folder: Path) -> Any:
         FileError: The folder is damaged or not there.
     """
     try:
-        found = json.loads((folder / "tree.json").read_bytes())
-        tree, count = found["tree"], int(found["arrays"])
+        stored = json.loads((folder / "tree.json").read_bytes())
+        tree, count = stored["tree"], int(stored["arrays"])
         arrays = [_read_array(folder / f"{number}.npy") for number in range(count)]
         return decode(tree, arrays)
     except FileNotFoundError as error:
@@ -287,9 +286,9 @@ def local_array(value: Any) -> Any:
 
 def _device_types() -> Iterator[type]:
     for module, name in (("jax", "Array"), ("pyreactant.arrays.array", "ShardedArray")):
-        found = getattr(sys.modules.get(module), name, None)
-        if found is not None:
-            yield found
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None:
+            yield kind
 
 
 def _write_array(path: Path, array: Any) -> None:
@@ -308,22 +307,12 @@ def _write_array(path: Path, array: Any) -> None:
 def _read_array(path: Path) -> Any:
     """An array of its own: changing it does not change the file."""
     import numpy
-    from numpy.lib import format as npy
 
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size < _MAPPED or not _is_local(file.fileno()):
-            return numpy.load(file, allow_pickle=False)
-        if npy.read_magic(file) != (1, 0):
-            raise ValueError(f"{path.name} has another version than the worker writes")
-        shape, by_columns, dtype = npy.read_array_header_1_0(file)
-        at, count = file.tell(), math.prod(shape)
-        if dtype.hasobject or at + count * dtype.itemsize != size:
-            raise ValueError(f"{path.name} is cut short, or needs pickle")
-        # Private pages: the kernel copies one when the user writes to it.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    found = numpy.frombuffer(mapped, dtype, count, at)
-    return found.reshape(shape, order="F" if by_columns else "C")
+        mapped = size >= _MAPPED and _is_local(file.fileno())
+    # "c" maps private pages: the kernel copies one when the user writes to it.
+    return numpy.asarray(numpy.load(path, mmap_mode="c" if mapped else None, allow_pickle=False))
 
 
 def _is_local(descriptor: int) -> bool:

@@ -76,10 +76,10 @@ def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
 
 def _environment(work: Path) -> Mapping[str, str]:
     try:
-        found: dict[str, str] = json.loads((work / "env.json").read_bytes())
+        variables: dict[str, str] = json.loads((work / "env.json").read_bytes())
     except FileNotFoundError:
         return {}
-    return found
+    return variables
 
 
 def _run_program(words: list[str]) -> None:
@@ -112,16 +112,16 @@ def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
     _call.importing = call["text"]
     try:
         if call["file"] is None:
-            found: Any = importlib.import_module(module)
+            value: Any = importlib.import_module(module)
         else:
-            found = _load_script(work / "code" / call["file"], module)
+            value = _load_script(work / "code" / call["file"], module)
     finally:
         _call.importing = None
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise InvalidArgumentError(f"{call['text']}: the file has no {part!r}")
-        found = getattr(found, part)
-    function: Callable[..., Any] = found.local if is_remote(found) else found
+        value = getattr(value, part)
+    function: Callable[..., Any] = value.local if is_remote(value) else value
     if not callable(function):
         raise InvalidArgumentError(f"{call['text']} must be a function, got {function!r}")
     return function

@@ -7,9 +7,7 @@ from unittest import mock
 
 import numpy as np
 
-from pyreactant.arrays.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
-from pyreactant.arrays.dtypes import NAMES
-from pyreactant.arrays.mesh import Mesh
+from pyreactant.arrays.backend import AbstractBackend, Call, Lowered, StartOptions
 from pyreactant.arrays.program import Program
 from pyreactant.arrays.runtimes import runtime
 from pyreactant.arrays.sharding import Device, Index, NamedSharding, Shard
@@ -28,16 +26,13 @@ class NothingBackend(AbstractBackend):
 
     def __init__(self, processes: int, per_process: int, platform: str = "cpu") -> None:
         self.asked = 0
-        self._owned = frozenset(range(per_process))
+        self.group = ProcessGroup(processes, 0, "localhost:1" if processes > 1 else None)
         self._devices = tuple(
             Device(i, i // per_process, i, platform, "none") for i in range(processes * per_process)
         )
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         raise NotImplementedError
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(dtypes=frozenset(NAMES), multi_process=True)
 
     def devices(self) -> tuple[Device, ...]:
         self.asked += 1
@@ -50,13 +45,9 @@ class NothingBackend(AbstractBackend):
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
     ) -> Any:
-        placement = sharding.indices_of(sharding.mesh.positions_of(self._owned), shape)
-        blocks: dict[tuple[int, ...], np.ndarray] = {}
-        for index in placement.values():
-            start = tuple(s.start for s in index)
-            if start not in blocks:
-                blocks[start] = read(index)
-        return blocks
+        mine = sharding.mesh.positions_of(self.local_positions)
+        holders = sharding.block_holders(mine, shape)
+        return {start: read(index) for start, (index, _) in holders.items()}
 
     def is_built_in(self, program: Program) -> bool:
         raise NotImplementedError
@@ -69,9 +60,6 @@ class NothingBackend(AbstractBackend):
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         raise NotImplementedError
-
-    def is_fully_addressable(self, mesh: Mesh) -> bool:
-        return len(mesh.positions_of(self._owned)) == mesh.size
 
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
         raise NotImplementedError
@@ -92,7 +80,6 @@ def running_nothing(
 ) -> Iterator[NothingBackend]:
     """This process is process 0 of a run on that runtime, instead of what runs in it."""
     backend = NothingBackend(processes, per_process, platform)
-    group = ProcessGroup(processes, 0, "localhost:1" if processes > 1 else None)
-    running = runtime.Running(backend, group, StartOptions())
+    running = runtime.Running(backend, backend.group, StartOptions())
     with mock.patch.object(runtime, "_running", running):
         yield backend

@@ -306,7 +306,7 @@ def warm() -> None:
     import pyreactant.fit.plan.plan
     import pyreactant.fit.preflight.preflight
     import pyreactant.julia.setup
-    import pyreactant.runs.places.slurm.batch
+    import pyreactant.runs.places.slurm_jobs
     import pyreactant.runs.queued.job
     import pyreactant.runs.queued.run
     import pyreactant.runs.submit

@@ -6,7 +6,6 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from pyreactant.cli import preflight as command
 from pyreactant.cli.app import app
 from tests.harness import environment
 from tests.pages.samples import preflight
@@ -47,7 +46,8 @@ def test_before_the_first_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_of_two_programs_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     finished = [preflight()]
     monkeypatch.setattr(
-        command, "_preflight_program", lambda *a, **b: finished.pop() if finished else interrupted()
+        "pyreactant.fit.preflight.preflight.preflight",
+        lambda *a, **b: finished.pop() if finished else interrupted(),
     )
     done = CliRunner().invoke(app, ["preflight", "--topology", "v6e-4", "--size", "64", "--diff"])
     assert done.exit_code == 130

@@ -230,7 +230,7 @@ def test_debug_shows_where() -> None:
 def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
     code = (
         "import sys, pyreactant.check.product.report as m, pyreactant.cli as c\n"
-        "m.run_matmul = lambda request: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
+        "m.run_matmul = lambda **_: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
     ran = harness.run(argv, env=environment())
@@ -258,7 +258,7 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
 def test_errors_of_the_runtime(message: str, printed: str) -> None:
     code = (
         "import sys, jax, pyreactant.check.product.report as m, pyreactant.cli as c\n"
-        f"def fails(request): raise jax.errors.JaxRuntimeError({message!r})\n"
+        f"def fails(**_): raise jax.errors.JaxRuntimeError({message!r})\n"
         "m.run_matmul = fails\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]

@@ -68,7 +68,7 @@ MISTAKES = {
         "give --nodes or --sbatch=-N3",
     ),
     "dry": ("run --detach --dry-run --env LAW_NOPE -- -m this", 2, "--env names LAW_NOPE, which"),
-    "off": ("crosscheck --no-gradients --modules .", 2, "give --no-gradients or --modules"),
+    "off": ("crosscheck --no-gradients --modules .", 2, "--modules needs --gradients"),
     "empty": ("matmul --dtype=", 2, "Invalid value for '--dtype': it is empty; give a value"),
     "path": ("run --out= -- ls", 2, "Invalid value for '--out': it is empty; give a value"),
     "help": ("run --nonsense", 2, "No such option"),

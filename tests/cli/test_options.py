@@ -14,8 +14,6 @@ from pyreactant.cli.command import (
     LONG,
     NEW_COMMANDS,
     NEW_OPTIONS,
-    NOT_WITH,
-    ONLY_WITH,
     PANELS,
     Command,
     check_together,
@@ -145,16 +143,24 @@ def words(command: Command, name: str) -> list[str]:
 
 
 REFUSED = [
-    (command, one, other)
-    for command, table in NOT_WITH.items()
-    for one, others in table.items()
-    for other in others.split()
+    (name, one, other)
+    for name, command in LEAVES.items()
+    for one, rule in command.beside().items()
+    for other in rule.excludes.split()
+]
+NEEDING = [
+    (name, one, other)
+    for name, command in LEAVES.items()
+    for other, rule in command.beside().items()
+    for one in rule.enables.split()
+    if words(command, one) != ["1"]
 ]
 
 
 @pytest.mark.parametrize(("name", "one", "other"), REFUSED)
 def test_options_that_contradict_each_other(name: str, one: str, other: str) -> None:
     command = LEAVES[name]
+    assert other == "PROGRAM" or words(command, other) != ["1"], f"there is no {other}"
     named = [one, other]
     named.sort(key=lambda text: not text.startswith("-"))  # arguments last
     line = [*name.split(), *(word for text in named for word in words(command, text))]
@@ -164,16 +170,9 @@ def test_options_that_contradict_each_other(name: str, one: str, other: str) -> 
         TREE.main(line, standalone_mode=False, prog_name="pyreactant")
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "needed"),
-    [(name, *pair) for name, table in ONLY_WITH.items() for pair in table.items()],
-)
-def test_options_that_need_another(name: str, one: str, needed: str) -> None:
-    known = {
-        text for option in options(LEAVES[name]) for text in (*option.opts, *option.secondary_opts)
-    }
-    assert {one, *needed.split()} <= known
-    for each in needed.split():
-        check_together(name, {one, each})
-    with pytest.raises(InvalidArgumentError, match=f"{one} needs {' or '.join(needed.split())}"):
-        check_together(name, {one})
+@pytest.mark.parametrize(("name", "one", "other"), NEEDING)
+def test_options_that_need_another(name: str, one: str, other: str) -> None:
+    beside = LEAVES[name].beside()
+    check_together(beside, {one, other})
+    with pytest.raises(InvalidArgumentError, match=f"{one} needs .*{other}.*; give both"):
+        check_together(beside, {one})

@@ -11,7 +11,7 @@ import numpy as np
 import pyreactant as pr
 from pyreactant.arrays import backend
 from pyreactant.arrays.array import ShardedArray
-from pyreactant.arrays.backend import AbstractBackend, Capabilities, Executable, StartOptions
+from pyreactant.arrays.backend import AbstractBackend, Executable, StartOptions
 from pyreactant.arrays.program import Program
 from pyreactant.arrays.runtimes.runtime import Recent, current
 from pyreactant.arrays.sharding import Index, NamedSharding, Shard
@@ -114,7 +114,7 @@ class Broken(AbstractBackend):
     name = "jax"
 
     def __init__(self, real: AbstractBackend, case: Case, mutant: Mutant) -> None:
-        self._real = real
+        self._real, self.group = real, real.group
         self._case = case
         self._mutant = mutant
         self._previous: list[Blocks] | None = None
@@ -122,8 +122,8 @@ class Broken(AbstractBackend):
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         raise NotImplementedError
 
-    def capabilities(self) -> Capabilities:
-        return self._real.capabilities()
+    def dtypes(self) -> frozenset[str]:
+        return self._real.dtypes()
 
     def devices(self) -> tuple[pr.Device, ...]:
         return self._real.devices()
@@ -207,14 +207,16 @@ class Broken(AbstractBackend):
         key = (call.program, call.avals, tuple(real), call.precision, tuple(call.static.items()))
         mesh = real[0].mesh
         if key not in _compiled:
-            moved = tuple(self._moved(leaf, mesh) for leaf in call.leaves)
+            avals = tuple(
+                replace(aval, sharding=NamedSharding(mesh, aval.sharding.spec))
+                for aval in call.avals
+            )
             _, structure = self.trees.flatten(
                 call.out_sharding, lambda s: isinstance(s, NamedSharding)
             )
             there = replace(
                 call,
-                leaves=moved,
-                avals=tuple(leaf.aval for leaf in moved),
+                avals=avals,
                 out_sharding=self.trees.unflatten(structure, real),
             )
             _compiled[key] = self._real.lower(there).compile()
@@ -252,9 +254,6 @@ class Broken(AbstractBackend):
         blocks = value.blocks
         return [_with(shard, blocks[shard.device.position]) for shard in shards]
 
-    def is_fully_addressable(self, mesh: pr.Mesh) -> bool:
-        return self._real.is_fully_addressable(mesh)
-
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
         return self._real.gather(value, sharding)
 
@@ -276,7 +275,7 @@ def broken(case: Case, mutant: Mutant) -> Iterator[None]:
     """Replace the process's runtime by a broken one within the block."""
     running = current()
     real, cache = running.backend, running.cache
-    running.backend, running.cache = Broken(real, case, mutant), Recent(256)
+    running.backend, running.cache = Broken(real, case, mutant), Recent()
     try:
         yield
     except ShardingError as error:

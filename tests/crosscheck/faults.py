@@ -10,7 +10,7 @@ import numpy as np
 import pyreactant as pr
 from pyreactant.arrays.sharding import Index, NamedSharding, Shard
 from pyreactant.check.execute import CaseRun, run_case
-from pyreactant.check.oracle.parts import Exchanged, Stale
+from pyreactant.check.oracle.sources import Stale, exchanged
 from pyreactant.check.programs import find_case
 from pyreactant.check.programs.case import Layout
 from pyreactant.check.records.verdict import Kind
@@ -152,7 +152,7 @@ def halo(kind: str, width: int, function: Callable[[np.ndarray], np.ndarray]) ->
         now, old = scene.run.sources()[0], scene.run.sources(before=True)[0]
         whole = tuple(slice(0, n) for n in now.shape)
         taken: Any = (
-            Exchanged(now, index[1], 1, width)
+            exchanged(now, index[1], 1, width)
             if kind == "exchanged"
             else Stale(now, index[1], 1, old)
         )

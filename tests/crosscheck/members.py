@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pyreactant as pr
-from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.check import check_all
 from pyreactant.check.execute import CaseRun, run_case
 from pyreactant.check.programs import find_case
 from pyreactant.check.records.verdict import Kind
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _record(program: str, mutant: Mutant | None, run: CaseRun, altered: bool) -> dict[str, object]:
-    verdicts = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    verdicts = check_all(run)
     return {
         "program": program,
         "mutant": mutant and mutant.name,

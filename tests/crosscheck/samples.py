@@ -8,11 +8,11 @@ import numpy as np
 from pyreactant import Mesh, NamedSharding
 from pyreactant.arrays.sharding import plain_index
 from pyreactant.check.bounds.verdict import Verdict
-from pyreactant.check.programs.find import NAMES
-from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Kind, Pair
-from pyreactant.check.report.data import ProgramRow, Result, RunFacts
-from pyreactant.check.report.outcome import on_all
+from pyreactant.check.programs import CASES
+from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Difference, Kind, Pair
+from pyreactant.check.report.data import Outcome, ProgramRow, Result, RunFacts
 from pyreactant.check.report.report import Report
+from pyreactant.check.report.results import on_all
 
 MESH = Mesh((2, 4), ("x", "y"))
 
@@ -70,7 +70,7 @@ def row(
         results.append(
             Result(
                 runtime,
-                "wrong" if bad else "right",
+                Outcome.WRONG if bad else Outcome.RIGHT,
                 "transposed block" if bad else "",
                 text,
                 0,
@@ -89,13 +89,16 @@ def row(
         Pair(
             runtimes[0],
             other,
-            not wrong,
-            "transposed block" if wrong else "",
+            Difference.TRANSPOSED if wrong else Difference.NONE,
             "DIFFER" if wrong else "agree",
-            1e-6,
-            2e-6,
-            2.0,
-            1e-7,
+            Verdict(
+                error=1e-6,
+                allowed=2e-6,
+                ulps=2.0,
+                error_squares=1e-14,
+                value_squares=1.0,
+                wrong=int(bool(wrong)),
+            ),
             8,
         )
         for other in runtimes[1:]
@@ -111,21 +114,20 @@ def row(
     plans = {"input 0": plan, "input 1": plan, "output 0": plan}
     bytes_received = None if number % 4 == 0 else 1000 * 2**number
     return ProgramRow(
-        name,
-        "what it computes",
-        True,
-        number % 5 == 0,
-        problem,
-        "highest",
-        bytes_received,
-        plans,
-        tuple(results),
-        pairs,
+        program=name,
+        summary="what it computes",
+        exact=number % 5 == 0,
+        problem=problem,
+        precision="highest",
+        communicated=bytes_received,
+        plans=plans,
+        results=tuple(results),
+        pairs=pairs,
     )
 
 
 def report(
-    names: Sequence[str] = NAMES,
+    names: Sequence[str] = (*CASES,),
     runtimes: Sequence[str] = ("jax", "stand-in"),
     wrong: Sequence[int] = (),
 ) -> Report:

@@ -25,9 +25,9 @@ from pyreactant.check.check import PlacedSource, check_blocks, check_inputs
 from pyreactant.check.execute import CaseRun, digest, run_case
 from pyreactant.check.oracle import oracle
 from pyreactant.check.oracle.oracle import cut, merge
-from pyreactant.check.oracle.parts import around, size
 from pyreactant.check.programs import Layout, find_case
 from pyreactant.check.records.verdict import BlockVerdict, Kind
+from pyreactant.check.regions import around, elements_of
 
 from .broken import broken
 from .changes import all_blocks
@@ -148,7 +148,7 @@ def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
             return [*right[:3], Shard(right[3].device, right[3].index, lambda: bad), *right[4:]]
 
     arrays: dict[str, Any] = {**run.arrays, "input 0": Flipped()}
-    changed = replace(run, arrays=arrays, verified=set())
+    changed = replace(run, arrays=arrays)
     verdicts = check_inputs(changed)[0]
     assert [verdict.passed for verdict in verdicts] == [True] * 3 + [False] + [True] * 4
     wrong = verdicts[3]
@@ -158,7 +158,6 @@ def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
     assert wrong.values.worst["element"] == [start[0].start + 1, start[1].start + 2]
     assert np.argwhere(wrong.values.places).tolist() == [[1, 2]]  # of 16 x 8
     assert [verdict.values.places for verdict in verdicts if verdict.passed] == [None] * 7
-    assert "input 0" not in changed.verified
     assert wrong.kind == Kind.ROUNDING
 
 
@@ -185,8 +184,7 @@ def test_large_products_take_freivalds_and_a_sample(
         case = find_case(name)
         for layout in case.layouts(MESH)[:3]:
             run = run_case(case, size=64, mesh=MESH, layout=layout, dtype=dtype, calls=1)
-            check_inputs(run)
-            verdicts = flat(check_blocks(run))
+            verdicts = flat(check_blocks(run, run.named("input")))
             assert {verdict.values.method for verdict in verdicts} == {"Freivalds"}
             assert all(verdict.passed for verdict in verdicts)
 
@@ -207,8 +205,7 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
     case = find_case("matmul")
     with broken(case, Altered(wrong, None, all_blocks(change))):
         run = run_case(case, size=64, mesh=MESH, calls=1)
-        check_inputs(run)
-        verdicts = flat(check_blocks(run))
+        verdicts = flat(check_blocks(run, run.named("input")))
     assert not any(verdict.passed for verdict in verdicts)
     if wrong == "element":
         assert [verdict.values.wrong for verdict in verdicts] == [1] * 8
@@ -224,14 +221,14 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
 
 def test_tiles_keep_to_their_limit_and_cover_the_block() -> None:
     block = (slice(3, 67), slice(10, 110))
-    tiles = list(cut(block, size, 100))
+    tiles = list(cut(block, elements_of, 100))
     covered = np.zeros((200, 200), int)
     for tile in tiles:
-        assert size(tile) <= 100
+        assert elements_of(tile) <= 100
         covered[tile] += 1
     assert covered[block].all()
     assert covered.sum() == 6400
-    assert list(cut((), size, 1)) == [()]
+    assert list(cut((), elements_of, 1)) == [()]
     # A block stays whole if no cut makes its check cheaper.
     assert list(cut(block, lambda _: 1000, 10)) == [block]
 
@@ -251,18 +248,18 @@ def test_blocks_that_need_the_same_are_computed_together() -> None:
         for row in range(2)
         for column in range(4)
     ]
-    assert merge(blocks, size) == blocks
+    assert merge(blocks, elements_of) == blocks
 
     def with_rows(index: Index) -> int:
-        return size((index[0], slice(0, 16)))
+        return elements_of((index[0], slice(0, 16)))
 
     assert sorted(merge(blocks, with_rows), key=str) == [
         (slice(0, 8), slice(0, 16)),
         (slice(8, 16), slice(0, 16)),
     ]
     assert merge(blocks, lambda _: 1000) == [(slice(0, 16), slice(0, 16))]
-    assert merge([()], size) == [()]
-    assert merge([], size) == []
+    assert merge([()], elements_of) == [()]
+    assert merge([], elements_of) == []
 
 
 def test_a_copy_that_differs_is_compared_for_itself() -> None:
@@ -313,7 +310,7 @@ def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPa
     real = RandomSource.read
 
     def read(source: RandomSource, index: Index) -> np.ndarray:
-        largest.append(size(index))
+        largest.append(elements_of(index))
         return real(source, index)
 
     monkeypatch.setattr(RandomSource, "read", read)
@@ -436,11 +433,9 @@ def test_inputs_are_read_from_the_devices_only_where_they_were_right(
         return PlacedSource(source, array)
 
     monkeypatch.setattr(check, "PlacedSource", watched)
-    unchecked = replace(product, verified=set())
-    check_blocks(unchecked)
+    check_blocks(product)
     assert not held
-    check_inputs(unchecked)
-    check_blocks(unchecked)
+    assert all(block.passed for block in check.check_all(product))
     assert len(held) == 2
 
 

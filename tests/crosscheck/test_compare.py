@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant.check.compare import close, distance, guess
+from pyreactant.check.compare import close, difference, guess
 from pyreactant.check.records.verdict import Pair
 from pyreactant.check.report.report import Report
 from pyreactant.check.run import compare
@@ -229,26 +229,23 @@ def test_a_run_that_broke_off_has_no_blocks(runs: Path, tmp_path: Path) -> None:
     assert [result.outcome for result in report.rows[0].results] == ["right", "right"]
 
 
-def test_distance() -> None:
+def test_difference() -> None:
     one = np.array([1.0, 0.0, np.inf, np.nan, -2.0], np.float32)
     two = one.copy()
-    assert distance(one, two, one.dtype).largest == 0
+    assert difference(one, two, 0.0).passed
     two[0] = np.nextafter(np.float32(1), np.float32(2))
-    found = distance(one, two, one.dtype)
-    assert found.ulps == 1
-    assert found.at == (0,)
+    found = difference(one, two, 0.0)
+    assert (found.passed, found.ulps, found.worst and found.worst["element"]) == (False, 1, [0])
     for place, value in ((2, -np.inf), (2, 1.0), (3, 1.0), (1, np.nan)):
         other = one.copy()
         other[place] = value
-        assert distance(one, other, one.dtype).largest == np.inf
-        assert distance(one, other, one.dtype).at == (place,)
-    large = np.array([2**63 - 1, 0]), np.array([2**63 - 2, 0])
-    assert distance(*large, np.dtype(np.int64)).largest == 1
-    assert distance(np.array([True]), np.array([False]), np.dtype(bool)).largest == 1
+        found = difference(one, other, 1.0)
+        assert (found.error, found.worst and found.worst["element"]) == (np.inf, [place])
+    assert not difference(np.array([2**63 - 1, 0]), np.array([2**63 - 2, 0]), 0.0).passed
+    assert difference(np.array([True]), np.array([False]), 0.0).error == 1
     empty = np.empty((0, 3), np.float32)
-    assert distance(empty, empty, empty.dtype).largest == 0
-    turned = np.array([1 + 1j, 2]), np.array([1 - 1j, 2])
-    assert distance(*turned, np.dtype(np.complex128)).largest == 2
+    assert difference(empty, empty, 0.0).passed
+    assert difference(np.array([1 + 1j, 2]), np.array([1 - 1j, 2]), 0.0).error == 2
 
 
 def test_what_is_guessed_without_an_oracle() -> None:
@@ -257,8 +254,8 @@ def test_what_is_guessed_without_an_oracle() -> None:
     x = rng.uniform(-1, 1, (64, 4096)).astype(np.float32)
     one, two = x @ x.T, (x[:, ::-1].copy() @ x.T[::-1].copy())
     allowed = guess(one, one.dtype, x.size)
-    assert 0 < distance(one, two, one.dtype).largest < allowed / 10
+    assert 0 < difference(one, two, allowed).ratio < 0.1
     half = (x.astype(np.float16) @ x.T.astype(np.float16)).astype(np.float32)
-    assert distance(one, half, one.dtype).largest > allowed
-    assert close(one, two, one.dtype)
-    assert not close(one, one.T + 1, one.dtype)
+    assert not difference(one, half, allowed).passed
+    assert close(one, two)
+    assert not close(one, one.T + 1)

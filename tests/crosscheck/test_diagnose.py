@@ -19,7 +19,8 @@ from pyreactant.check.faults.diagnose import (
     orders,
 )
 from pyreactant.check.faults.explain import matching
-from pyreactant.check.faults.subject import Subject, positions_along
+from pyreactant.check.faults.reductions import positions_along
+from pyreactant.check.faults.subject import Subject
 from pyreactant.check.oracle.oracle import InputOracle
 from pyreactant.check.records.records import ProcessRecord
 from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind

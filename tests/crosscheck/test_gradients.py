@@ -48,7 +48,7 @@ def test_right_gradients(tmp_path: Path) -> None:
     report.to_json(file)
     assert type(report).from_json(file).gradients == report.gradients
     data = json.loads(file.read_text())
-    data["gradients"][0]["outcome"] = "wrong"
+    data["gradients"][0]["wrong"] = 1
     bad = type(report).from_dict(data)
     assert (bad.passed, bad.exit_code) == (False, 5)
     assert bad.verdict.startswith("Enzyme's gradient is wrong: perceptron.")

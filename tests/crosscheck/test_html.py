@@ -88,7 +88,7 @@ def test_only_numbers_that_are_there_are_explained() -> None:
 
 
 def test_gradients_are_on_it() -> None:
-    one = GradientResult("matmul", "x", "jax.grad", "wrong", 0.5, 1e5)
+    one = GradientResult("matmul", "x", "jax.grad", Verdict(ratio=1e5, wrong=1))
     page = replace(report(["matmul"]), gradients=(one,)).to_html()
     assert "Gradients of Julia bodies" in page
     assert "jax.grad" in page

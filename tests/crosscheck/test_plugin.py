@@ -3,7 +3,7 @@
 import pytest
 
 import pyreactant as pr
-from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.check import check_all
 from pyreactant.check.execute import run_case
 from pyreactant.check.programs import CASES, find_case
 
@@ -24,5 +24,5 @@ def test_every_block_is_right(name: str) -> None:
     assert "cpu_plugin" in str(jax.config.jax_platforms)
     case = find_case(name)
     run = run_case(case, size=case.size_for(MESH), mesh=MESH, calls=1)
-    for array in (*check_inputs(run), *check_blocks(run)):
-        assert all(verdict.passed and verdict.placed for verdict in array), array
+    wrong = [block for block in check_all(run) if not (block.passed and block.placed)]
+    assert not wrong, wrong

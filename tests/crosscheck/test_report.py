@@ -8,7 +8,7 @@ import pytest
 
 from pyreactant import FileError, __version__
 from pyreactant.check.bounds.verdict import BY_FLOAT32, Verdict
-from pyreactant.check.report.data import Result
+from pyreactant.check.report.data import Outcome, Result
 from pyreactant.check.report.report import Report
 from pyreactant.check.report.text import ratio_text
 from tests.crosscheck.samples import report
@@ -34,7 +34,7 @@ def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
         replace(r, values=replace(r.values, ratio=float("inf"), error=float("inf")))
         for r in row.results
     )
-    pairs = tuple(replace(p, difference=float("inf")) for p in row.pairs)
+    pairs = tuple(replace(p, values=replace(p.values, error=float("inf"))) for p in row.pairs)
     made = replace(made, rows=(replace(row, results=endless, pairs=pairs),))
     made.to_json(tmp_path / "report.json")
     assert Report.from_json(tmp_path / "report.json") == made
@@ -68,7 +68,9 @@ def test_programs_that_a_run_did_not_reach_share_a_sentence() -> None:
     made = report(["matmul", "gram", "fft"])
     why = "did not run on jax because its run ended before: process 1 was killed"
     rows = (
-        replace(row, results=(Result("jax", "not run", text=f"{row.program} {why}", exit_code=6),))
+        replace(
+            row, results=(Result("jax", Outcome.NOT_RUN, text=f"{row.program} {why}", exit_code=6),)
+        )
         for row in made.rows[1:]
     )
     ended = replace(made, rows=(made.rows[0], *rows))
@@ -77,14 +79,17 @@ def test_programs_that_a_run_did_not_reach_share_a_sentence() -> None:
 
 
 def test_exit_codes() -> None:
-    right, wrong = Result("jax", "right"), Result("jax", "wrong")
-    raised, lost = Result("b", "raised", exit_code=1), Result("b", "not run", exit_code=6)
+    right, wrong = Result("jax", Outcome.RIGHT), Result("jax", Outcome.WRONG)
+    raised, lost = (
+        Result("b", Outcome.RAISED, exit_code=1),
+        Result("b", Outcome.NOT_RUN, exit_code=6),
+    )
     assert with_results(right).exit_code == 0
     assert with_results(wrong).exit_code == 5
     assert with_results(wrong, lost).exit_code == 5
     assert with_results(right, raised).exit_code == 1
     assert with_results(right, lost).exit_code == 6
-    assert with_results(Result("jax", "unchecked")).exit_code == 3
+    assert with_results(Result("jax", Outcome.UNCHECKED)).exit_code == 3
     assert report(["matmul"], wrong=[1]).exit_code == 5
     assert Report((), (), {}, "").exit_code == 1
 

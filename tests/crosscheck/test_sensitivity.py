@@ -18,7 +18,7 @@ from pyreactant.check.check import check_blocks
 from pyreactant.check.execute import run_case
 from pyreactant.check.programs import find_case
 from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict
-from pyreactant.check.report.outcome import Seen, outliers, percent, seen
+from pyreactant.check.report.results import Seen, outliers, percent, seen
 from tests.crosscheck.samples import report
 
 from . import user_programs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.check import check_all
 from pyreactant.check.execute import CaseRun, run_case
 from pyreactant.check.faults.diagnose import diagnose
 from pyreactant.check.programs.case import Case, Layout
@@ -40,7 +40,7 @@ class Trial:
 
 def diagnosis_of(run: CaseRun) -> Diagnosis:
     """Run all checks on a run of one process."""
-    verdicts = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    verdicts = check_all(run)
     return diagnose(
         verdicts, run.plans, program=run.case.name, runtime="jax", num_processes=pr.num_processes()
     )

@@ -6,7 +6,6 @@ import pytest
 
 from pyreactant.doctor import software
 from pyreactant.doctor.check import Machine
-from pyreactant.doctor.runtimes import Answer, xla_runtime
 from tests.doctor.machines import (
     executable,
     julia,
@@ -39,7 +38,7 @@ def test_nothing_is_there(tmp_path: Path) -> None:
     for check in (software.julia, software.project):
         found = check(here)
         assert (found.status, found.mend) == ("absent", "pyreactant setup")
-    for check in (software.reactant, software.libraries, software.runtime_preference):
+    for check in (software.reactant, software.libraries, software.xla_runtime):
         assert check(here).status == "unknown"
 
 
@@ -55,7 +54,7 @@ def test_all_is_there(tmp_path: Path) -> None:
             software.project,
             software.reactant,
             software.libraries,
-            software.runtime_preference,
+            software.xla_runtime,
         )
     ]
     assert [f.status for f in found] == ["pass"] * 6, found
@@ -164,7 +163,7 @@ def test_the_variant_of_the_environment(tmp_path: Path) -> None:
 
 class TestRuntime:
     def test_pjrt(self, tmp_path: Path) -> None:
-        found = software.runtime_preference(
+        found = software.xla_runtime(
             place(tmp_path, preferences='[Reactant]\nxla_runtime = "PJRT"\n')
         )
         assert found.status == "warn"
@@ -172,7 +171,7 @@ class TestRuntime:
         assert found.mend.startswith("pyreactant prefs set xla_runtime IFRT")
 
     def test_no_such_runtime(self, tmp_path: Path) -> None:
-        found = software.runtime_preference(
+        found = software.xla_runtime(
             place(tmp_path, preferences='[Reactant]\nxla_runtime = "TFRT"\n')
         )
         assert found.status == "fail"
@@ -181,7 +180,7 @@ class TestRuntime:
     @pytest.mark.parametrize(("real", "status"), [("IFRT", "pass"), ("PJRT", "fail")])
     def test_against_the_real_one(self, tmp_path: Path, real: str, status: str) -> None:
         here = place(tmp_path, preferences='[Reactant]\nxla_runtime = "IFRT"\n')
-        found = xla_runtime(here, Answer(0, 1.0, {"platform": "cpu", "xla_runtime": real}))
+        found = software.xla_runtime(here, real)
         assert found.status == status
         if status == "fail":
             assert "but Reactant was compiled with PJRT" in found.found

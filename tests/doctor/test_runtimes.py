@@ -167,16 +167,24 @@ def test_a_busy_gpu(tmp_path: Path) -> None:
 
 def test_a_refusal_and_its_own_advice(tmp_path: Path) -> None:
     error = "backend 'jax' needs the package x; install it with: python -m pip install x"
-    here = with_jax(tmp_path, answering(tmp_path, json.dumps({"error": error})))
+    answer = {"error": error, "command": "python -m pip install x"}
+    here = with_jax(tmp_path, answering(tmp_path, json.dumps(answer)))
     devices = row(diagnose("jax", machine=here), "JAX devices")
     assert (devices.status, devices.mend) == ("fail", "python -m pip install x")
     assert devices.found == error
 
 
 def test_a_preloaded_library(tmp_path: Path) -> None:
-    error = "Julia must be started without LD_PRELOAD, which is 'x'; run it again as: LD_PRELOAD= y"
-    here = with_jax(tmp_path, answering(tmp_path, json.dumps({"error": error})))
-    assert row(diagnose("jax", machine=here), "JAX devices").mend == "unset LD_PRELOAD"
+    package(tmp_path, "juliacall", "0.9.37")
+    project = julia_project(tmp_path, {"Reactant": "0.2.280"})
+    answer = {"error": "Julia must be started without LD_PRELOAD, which is 'x'"}
+    here = machine(
+        tmp_path,
+        python=answering(tmp_path, json.dumps(answer)),
+        environ={**settled(julia(tmp_path), project), "LD_PRELOAD": "x"},
+    )
+    devices = row(diagnose("reactant", machine=here), "Reactant devices")
+    assert (devices.status, devices.mend) == ("fail", "unset LD_PRELOAD")
 
 
 def test_a_gpu_that_is_not_used(tmp_path: Path) -> None:

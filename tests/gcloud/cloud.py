@@ -11,12 +11,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyreactant.base.slices.topology import topology
 from tests.gcloud.tpu_api import TpuApi
 from tests.gcloud.tpu_server import serve
 from tests.gcloud.workers import Workers, workers
 from tests.harness import environment, require
+
+if TYPE_CHECKING:
+    from pyreactant.runs.queued.request import SliceRequest
 
 REQUEST = {
     "QR_ID": "test",
@@ -25,6 +29,19 @@ REQUEST = {
     "ACCELERATOR_TYPE": "v6e-16",
     "RUNTIME_VERSION": "v2-alpha-tpuv6e",
 }
+
+
+def slice_request(**changed: Any) -> "SliceRequest":
+    """The request of `REQUEST`, with some fields changed."""
+    from pyreactant.runs.queued.request import SliceRequest
+
+    fields = {
+        "name": "test",
+        "project": "my-project",
+        "zone": "asia-northeast1-b",
+        "accelerator_type": "v6e-16",
+    }
+    return SliceRequest(**{**fields, **changed})
 
 
 @dataclass

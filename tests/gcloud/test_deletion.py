@@ -1,5 +1,6 @@
 """A deletion goes on until the API shows that the resource is gone, whatever it answers before."""
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyreactant import PyReactantError
-from tests.gcloud.cloud import REQUEST, cloud, hosts_of
+from tests.gcloud.cloud import cloud, hosts_of, slice_request
 from tests.gcloud.test_lifecycle import leased, life, outcome
 from tests.gcloud.tpu_api import ABSENT, QUICK, Fault, TpuApi
 
@@ -120,11 +121,14 @@ def test_a_note_without_labels_stays(tmp_path: Path) -> None:
     assert not [call for call in api.calls if call.startswith("DELETE")]
 
     with cloud(tmp_path / "later", api) as made:
-        from pyreactant.runs.queued import Client, Journal, collect
+        from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.deletion import Collector, Deleter
+        from pyreactant.runs.queued.journal import Journal
 
         def gc() -> list[str]:
             client, journal = Client(environ=made.settings), Journal(note.parent.parent)
-            return [f.action for f in collect(client, journal, print, pause=0.01, unseen=0.1)]
+            deleter = Deleter(client, journal, print, pause=0.01, unseen=0.1)
+            return [finding.action for finding in Collector(deleter).collect()]
 
         (note,) = notes(tmp_path)
         lock = note.with_suffix(".lock")
@@ -190,12 +194,15 @@ def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
     """Messages that nobody can read do not end the deletion."""
     api = TpuApi(workers=hosts_of)
 
-    def gone(text: str) -> None:
-        raise OSError(5, "Input/output error")
+    closed = threading.Event()
 
-    with leased(tmp_path, api) as (lease, _, _):
+    def tell(text: str) -> None:
+        if closed.is_set():
+            raise OSError(5, "Input/output error")
+
+    with leased(tmp_path, api, tell=tell) as (lease, _, _):
         life(lease, api)
-        lease.tell = gone
+        closed.set()
     assert (api.left(), notes(tmp_path)) == ([], [])
 
 
@@ -214,7 +221,7 @@ def test_states_that_the_client_does_not_know(tmp_path: Path) -> None:
         assert len(waiting.result()) == 4
         resource.script = [(unknown, None)]
         api.nodes[next(iter(api.nodes))]["state"] = unknown
-        assert lease.client.workers(lease.request) == []
+        assert lease.deleter.client.workers(lease.request) == []
     assert (api.left(), notes(tmp_path)) == ([], [])
 
 
@@ -224,29 +231,21 @@ def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
     api.faults.append(Fault("DELETE", code=403, message="no permission", count=10**6))
     with cloud(tmp_path, api) as made:
         from pyreactant.check.places import SlicesCheck
-        from pyreactant.runs.queued import Client, Journal, from_environment
-        from pyreactant.runs.queued.job import Job, Phase
-        from pyreactant.runs.queued.reach import SshOptions
+        from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.job import Job, Listener, Phase, SliceSettings
+        from pyreactant.runs.queued.journal import Journal
         from pyreactant.runs.queued.run import run_job
 
         job = Job(
-            request=from_environment(REQUEST),
+            settings=SliceSettings("v6e-16", reach="ssh", wait=0.2),
+            request=slice_request(),
             out=tmp_path / "out",
-            backends=("jax",),
-            ssh=SshOptions("ssh"),
-            wait=0.2,
             deletion=0.5,
         )
-        client, phases = Client(environ=made.settings), list[Phase]()
-        report = run_job(
-            job,
-            client,
-            Journal(made.state),
-            check=SlicesCheck(),
-            tell=print,
-            show=print,
-            enter=phases.append,
-        )
+        phases = list[Phase]()
+        listener = Listener(print, print, phases.append)
+        client = Client(environ=made.settings)
+        report = run_job(job, client, Journal(made.state), listener, SlicesCheck())
     assert (report.exit_code, report.cause) == (8, "cloud")
     assert "could NOT be deleted (Cloud TPU refused the request: no permission" in report.summary
     assert "; before that: test is WAITING_FOR_RESOURCES and not ACTIVE after" in report.summary

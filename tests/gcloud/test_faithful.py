@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.gcloud.cloud import REQUEST, Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request, until
 from tests.gcloud.tpu_api import Fault, TpuApi
 from tests.harness import REPOSITORY, require
 
@@ -86,11 +86,9 @@ def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
     (from_gcloud,) = made.api.resources.values()
     made.api.resources.clear()
     made.api.nodes.clear()
-    from pyreactant.runs.queued import Client, from_environment
+    from pyreactant.runs.queued.client import Client
 
-    request = from_environment(
-        {**REQUEST, "SLICE_COUNT": str(slices)}, provisioning="spot", valid_for=7200.0
-    )
+    request = slice_request(slice_count=slices, provisioning="spot", valid_for=7200.0)
     Client(environ=made.settings).create(request, "run", "")
     (ours,) = made.api.resources.values()
     a, b = (dict(r.body) for r in (from_gcloud, ours))
@@ -175,15 +173,19 @@ def test_the_same_life_over_grpc(tmp_path: Path) -> None:
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made, over_grpc(api) as address:
         from pyreactant import PyReactantError
-        from pyreactant.runs.queued import Client, Journal, Lease, from_environment
+        from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.deletion import Deleter
+        from pyreactant.runs.queued.journal import Journal
+        from pyreactant.runs.queued.lifecycle import Lease
 
         made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] = address
         client = Client(transport="grpc", environ=made.settings)
-        request = from_environment(REQUEST)
-        lease = Lease(client, request, "run", Journal(made.state), print, pause=0.02)
+        request = slice_request()
+        deleter = Deleter(client, Journal(made.state), print, pause=0.02)
+        lease = Lease(deleter, request, "run")
         lease.create()
         assert len(lease.wait(10)) == 4
-        other = Lease(client, request, "other", Journal(made.state), print, pause=0.02)
+        other = Lease(deleter, request, "other")
         with pytest.raises(PyReactantError, match=r"another run of pyreactant \(run\)"):
             other.create()
         other.close()
@@ -237,10 +239,10 @@ def test_a_vm_that_may_not_delete_itself_is_reported(
 def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: Path) -> None:
     """Run the node's startup script as the VM would."""
     require(shutil.which("curl"), "curl")
-    from pyreactant.runs.queued import Client, from_environment
+    from pyreactant.runs.queued.client import Client
     from pyreactant.runs.queued.lifecycle import startup_script
 
-    request = from_environment(REQUEST, lifetime=60.0)
+    request = slice_request(lifetime=60.0)
     script = startup_script(request)
     Client(environ=made.settings).create(request, "run", script)
     until(lambda: len(made.api.left()) == 2)

@@ -181,3 +181,18 @@ def test_kept_resources_carry_a_label(tmp_path: Path) -> None:
         note.unlink()
         assert "its user asked to keep it" in made.run("gc", *PLACE)[1]
         assert len(api.left()) == 2
+
+
+def test_an_entry_of_version_0_1(tmp_path: Path) -> None:
+    """`gc` reads the journal as 0.1 wrote it, also an entry from before `started` went."""
+    with waiting(tmp_path) as (made, note, launcher):
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        entry = json.loads(note.read_text())
+        kept = ("schema", "path", "run", "host", "pid", "asked", "lifetime", "kept")
+        old = {name: entry[name] for name in kept} | {"asked": 0.0}
+        note.write_text(json.dumps(old | {"started": 1.0}, indent=1))
+        assert "its launcher is dead; it would" in made.run("gc", "--dry-run")[1]
+        note.write_text(json.dumps(old, indent=1))
+        assert "deleted: " in made.run("gc")[1]
+        assert (made.api.left(), list(note.parent.iterdir())) == ([], [])

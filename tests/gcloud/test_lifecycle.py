@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyreactant import DeadlineError, PyReactantError, RequirementError
-from tests.gcloud.cloud import REQUEST, Cloud, cloud, hosts_of
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request
 from tests.gcloud.tpu_api import QUICK, Fault, TpuApi
 
 WAITING = QUICK[:-1]
@@ -22,24 +22,30 @@ QUOTA = (
 
 @contextmanager
 def leased(
-    folder: Path, api: TpuApi, patience: float = 3.0, slices: int = 1, **options: Any
+    folder: Path,
+    api: TpuApi,
+    *,
+    patience: float = 3.0,
+    slices: int = 1,
+    deletion: float = 20.0,
+    unseen: float = 0.3,
+    tell: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Iterator[tuple[Any, Cloud, list[str]]]:
     """A lease, closed as the commands close it."""
     with cloud(folder, api) as made:
-        from pyreactant.runs.queued import Client, Journal, Lease, cleaned_up, from_environment
+        from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.deletion import Deleter
+        from pyreactant.runs.queued.journal import Journal
+        from pyreactant.runs.queued.lifecycle import Lease
+        from pyreactant.runs.queued.signals import cleaned_up
 
         lines: list[str] = []
         client = Client(environ=made.settings, patience=patience)
-        request = from_environment({**REQUEST, "SLICE_COUNT": str(slices)})
-        lease = Lease(
-            client,
-            request,
-            "run1",
-            Journal(made.state),
-            lines.append,
-            pause=0.01,
-            **{"unseen": 0.3, "deletion": 20.0, **options},
-        )
+        request = slice_request(slice_count=slices)
+        times = {"timeout": deletion, "pause": 0.01, "unseen": unseen}
+        deleter = Deleter(client, Journal(made.state), tell or lines.append, **times)
+        lease = Lease(deleter, request, "run1", **options)
         with cleaned_up(lease.close, lines.append):
             yield lease, made, lines
 
@@ -179,7 +185,7 @@ def test_refusals_are_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_clock_error(created: float, asked: float, now: float, message: str | None) -> None:
-    from pyreactant.runs.queued import clock_error
+    from pyreactant.runs.queued.lifecycle import clock_error
 
     found = clock_error(created, asked, now)
     assert found is None if message is None else message in (found or "")
@@ -205,11 +211,12 @@ def test_every_page_of_a_list(code: int, tmp_path: Path) -> None:
     api = TpuApi(workers=hosts_of)
     api.page = 1
     with cloud(tmp_path, api) as made:
-        from pyreactant.runs.queued import Client, CloudError, from_environment
+        from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.request import CloudError
 
         client = Client(environ=made.settings, patience=5.0)
         for name in ("one", "two", "three"):
-            client.create(from_environment({**REQUEST, "QR_ID": name}), "run1", "")
+            client.create(slice_request(name=name), "run1", "")
 
         def see(moment: str, call: str) -> None:
             if moment == "after" and call.endswith("/queuedResources") and not api.faults:
@@ -245,23 +252,17 @@ def test_the_timeout_of_a_deletion_is_kept(tmp_path: Path) -> None:
     """No call is retried beyond it, whatever the client's own patience is."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made:
-        from pyreactant.runs.queued import Client, CloudError, Journal, from_environment
-        from pyreactant.runs.queued.deletion import delete_and_wait
+        from pyreactant.runs.queued.client import Client
+        from pyreactant.runs.queued.deletion import Deleter
+        from pyreactant.runs.queued.journal import Journal
+        from pyreactant.runs.queued.request import CloudError
 
         client = Client(environ=made.settings, patience=10_000.0)
-        request = from_environment(REQUEST)
+        request = slice_request()
         client.create(request, "run1", "")
         api.faults.append(Fault("GET .*queuedResources", code=503, count=10**6))
         with pytest.raises(CloudError, match="could NOT be deleted"):
-            delete_and_wait(
-                client,
-                request.path,
-                "run1",
-                journal=Journal(made.state),
-                tell=print,
-                timeout=1.0,
-                pause=0.1,
-            )
+            Deleter(client, Journal(made.state), print, 1.0, pause=0.1).delete(request.path, "run1")
 
 
 def test_operation_that_fails(tmp_path: Path) -> None:
@@ -297,10 +298,10 @@ def test_name_of_somebody_else(tmp_path: Path) -> None:
     """The error names the other resource, which is not deleted."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path / "first", api) as made:
-        from pyreactant.runs.queued import Client, from_environment
+        from pyreactant.runs.queued.client import Client
 
         client = Client(environ=made.settings)
-        request = from_environment(REQUEST)
+        request = slice_request()
         client.create(request, "another", "")
         del api.resources[request.path].body["tpu"]["nodeSpec"][0]["node"]["labels"]
     with (
@@ -316,9 +317,9 @@ def test_lost_answer_of_another_run(tmp_path: Path) -> None:
     """409 does not prove that the resource is ours; the label decides."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path / "first", api) as made:
-        from pyreactant.runs.queued import Client, from_environment
+        from pyreactant.runs.queued.client import Client
 
-        request = from_environment(REQUEST)
+        request = slice_request()
         Client(environ=made.settings).create(request, "another", "")
     with (
         pytest.raises(PyReactantError, match=r"another run of pyreactant \(another\)"),
@@ -384,11 +385,10 @@ def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
     """A lock without its note would stay for ever."""
     from pyreactant import RequirementError
-    from pyreactant.runs.queued import from_environment
-    from pyreactant.runs.queued.journal import Journal, entry
+    from pyreactant.runs.queued.journal import Journal, Launcher, entry
 
     journal, limits = Journal(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
-    made = entry(from_environment(REQUEST), "run1", asked=0, kept=False)
+    made = entry(slice_request(), "run1", asked=0, kept=False)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
         with pytest.raises(RequirementError, match="cannot be written and locked"):
@@ -397,4 +397,4 @@ def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(journal.folder.iterdir()) == []
     journal.write(made)
-    assert journal.launcher(made) == "alive"
+    assert journal.launcher(made) is Launcher.ALIVE

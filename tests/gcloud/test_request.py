@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,65 +14,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.runs.queued.job import Job, check_size
+from pyreactant.runs.queued.job import Job, SliceSettings, check_size
 from pyreactant.runs.queued.reach import SshOptions
-from pyreactant.runs.queued.request import Request, from_environment
 from pyreactant.runs.queued.workers import check_program
-from tests.gcloud.cloud import REQUEST
+from tests.gcloud.cloud import REQUEST, slice_request
 from tests.harness import REPOSITORY, environment
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"QR_ID": ""}, "QR_ID is not set; start from gcloud/single-slice.env"),
-        ({"QR_ID": "", "ZONE": ""}, "QR_ID, ZONE are not set"),
         (
-            {"PROJECT": "<project id>"},
+            {"project": "<project id>"},
             "PROJECT is still the placeholder '<project id>'; replace it",
         ),
-        ({"QR_ID": "a b"}, "QR_ID must be a letter, then up to 62 lower-case .*; got 'a b'"),
-        ({"QR_ID": "x;rm -rf ~"}, "QR_ID must be a letter"),
-        ({"QR_ID": "a\nb"}, "QR_ID must be a letter"),
-        ({"PROJECT": "$(id)"}, "PROJECT must be a project's id"),
-        ({"ZONE": "asia-northeast1-b --x"}, "ZONE must be a zone, such as asia-northeast1-b"),
-        ({"ZONE": "`x`"}, "ZONE must be a zone"),
-        ({"RUNTIME_VERSION": "v2|x"}, "RUNTIME_VERSION must be a TPU VM image"),
-        ({"SLICE_COUNT": "0"}, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
-        ({"SLICE_COUNT": "two"}, "SLICE_COUNT must be a whole number from 1 to 512, got 'two'"),
-        ({"ACCELERATOR_TYPE": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are"),
-        ({"ACCELERATOR_TYPE": "v6e:4x4"}, "must be Cloud TPU's name, 'v6e-16', got 'v6e:4x4'"),
-        ({"ACCELERATOR_TYPE": "tpu7x-8"}, "tpu7x-8 is not available as a queued resource; use GKE"),
+        ({"name": ""}, "QR_ID must be a letter, then up to 62 lower-case .*; got ''"),
+        ({"name": "a b"}, "QR_ID must be a letter, then up to 62 lower-case .*; got 'a b'"),
+        ({"name": "x;rm -rf ~"}, "QR_ID must be a letter"),
+        ({"name": "a\nb"}, "QR_ID must be a letter"),
+        ({"project": "$(id)"}, "PROJECT must be a project's id"),
+        ({"zone": "asia-northeast1-b --x"}, "ZONE must be a zone, such as asia-northeast1-b"),
+        ({"zone": "`x`"}, "ZONE must be a zone"),
+        ({"runtime_version": "v2|x"}, "RUNTIME_VERSION must be a TPU VM image"),
+        ({"slice_count": 0}, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
+        ({"slice_count": "two"}, "SLICE_COUNT must be a whole number from 1 to 512, got 'two'"),
+        ({"accelerator_type": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are"),
+        ({"accelerator_type": "v6e:4x4"}, "must be Cloud TPU's name, 'v6e-16', got 'v6e:4x4'"),
+        ({"accelerator_type": "tpu7x-8"}, "tpu7x-8 is not available as a queued resource; use GKE"),
         (
-            {"RUNTIME_VERSION": "v2-alpha-tpuv5-lite"},
+            {"runtime_version": "v2-alpha-tpuv5-lite"},
             "'v2-alpha-tpuv5-lite' is not for v6e-16; use v2-alpha-tpuv6e",
         ),
-    ],
-)
-def test_bad_environment(changed: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=message):
-        from_environment({**REQUEST, **changed})
-
-
-def test_good_environment() -> None:
-    one = from_environment({**REQUEST, "RUNTIME_VERSION": ""})
-    assert (one.slice_count, one.runtime_version, one.nodes) == (1, "v2-alpha-tpuv6e", ("test",))
-    two = from_environment({**REQUEST, "SLICE_COUNT": "2"})
-    assert (two.nodes, two.topology.hosts) == (("test-0", "test-1"), 8)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
         ({"provisioning": "cheap"}, "provisioning must be one of on-demand, spot, reserved"),
         ({"lifetime": 3.0}, "lifetime must be from 60 seconds to 7 days, got 3 seconds"),
         ({"valid_for": 1e9}, "valid_for must be from 60 seconds to 7 days"),
         ({"network": "a b"}, "NETWORK must be a network's name"),
     ],
 )
-def test_bad_options(more: dict[str, Any], message: str) -> None:
+def test_bad_requests(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        from_environment(REQUEST, **more)
+        slice_request(**changed)
+
+
+def test_good_requests() -> None:
+    one = slice_request()
+    assert (one.slice_count, one.runtime_version, one.nodes) == (1, "v2-alpha-tpuv6e", ("test",))
+    two = slice_request(slice_count=2)
+    assert (two.nodes, two.topology.hosts) == (("test-0", "test-1"), 8)
 
 
 @pytest.mark.parametrize(
@@ -78,38 +68,47 @@ def test_bad_options(more: dict[str, Any], message: str) -> None:
     [
         ({"platform": "gpu"}, {}, "platform must be tpu or cpu, .* got 'gpu'"),
         ({"platform": "TPU"}, {}, "platform must be tpu or cpu, .* got 'TPU'"),
-        ({"devices": 2}, {}, "has all 4 devices of its VM; omit devices_per_process"),
+        ({"devices_per_process": 2}, {}, "has all 4 devices of its VM; omit devices_per_process"),
         (
             {"size": 4095},
             {},
             "of size 4095 does not fit the 16 devices of v6e-16: blocks must be equal on a mesh of "
             "4 x 4; use size 4092 or 4096",
         ),
-        ({"size": 1}, {"SLICE_COUNT": "2"}, "the 32 devices of 2 slices of v6e-16.*use size 8$"),
+        ({"size": 1}, {"slice_count": 2}, "the 32 devices of 2 slices of v6e-16.*use size 8$"),
         (
             {"size": 10**6},
             {},
             "take 11,176 GiB in float32, and the devices have .* GiB; use size [0-9]+ or less",
         ),
-        ({"size": 9, "platform": "cpu", "devices": 2}, {}, "the 8 devices .*; use size 8 or 12"),
-        ({"backends": ["jax", "jax"]}, {}, "backend 'jax' is named twice; name it once"),
+        (
+            {"size": 9, "platform": "cpu", "devices_per_process": 2},
+            {},
+            "the 8 devices .*; use size 8 or 12",
+        ),
+        ({"backend": "jax,jax"}, {}, "backend 'jax' is named twice; name it once"),
     ],
 )
 def test_jobs_that_fail_before_anything_costs(
-    options: dict[str, Any], slices: dict[str, str], message: str
+    options: dict[str, Any], slices: dict[str, int], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        check_size(Job(request=from_environment(REQUEST | slices), out=Path("out"), **options))
+        check_size(job(slices, **options))
+
+
+def job(slices: Mapping[str, int] = MappingProxyType({}), **options: Any) -> Job:
+    own = {name: options.pop(name) for name in ("size", "program") if name in options}
+    settings = SliceSettings("v6e-16", **options)
+    return Job(settings=settings, request=slice_request(**slices), out=Path("out"), **own)
 
 
 def test_sizes_that_fit() -> None:
-    request = from_environment(REQUEST)
     for options in (
         {"size": 4},
         {"platform": "cpu", "size": 4095},
         {"program": ["a.py"], "size": 1},
     ):
-        check_size(Job(request=request, out=Path("out"), **options))
+        check_size(job(**options))
 
 
 def test_a_size_is_refused_before_vms_exist(tmp_path: Path) -> None:
@@ -122,11 +121,14 @@ def test_a_size_is_refused_before_vms_exist(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@given(st.sampled_from(sorted(REQUEST)), st.text(max_size=30))
+@given(
+    st.sampled_from(["name", "project", "zone", "accelerator_type", "runtime_version"]),
+    st.text(max_size=30),
+)
 def test_nothing_but_plain_words_gets_through(name: str, text: str) -> None:
     """Every accepted value needs no quotes on a command line."""
     try:
-        request = from_environment({**REQUEST, name: text})
+        request = slice_request(**{name: text})
     except InvalidArgumentError:
         return
     for value in (request.name, request.project, request.zone, request.runtime_version):
@@ -157,13 +159,6 @@ def test_programs_must_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         check_program(["train.py"], [Path("data")])
     with pytest.raises(InvalidArgumentError, match="must be below the working directory"):
         check_program([str(tmp_path / "train.py")], [])
-
-
-def test_request_is_frozen_data() -> None:
-    request = from_environment(REQUEST)
-    assert request == from_environment(REQUEST)
-    assert isinstance(hash(request), int)
-    assert Request.__dataclass_params__.frozen
 
 
 @pytest.mark.parametrize(

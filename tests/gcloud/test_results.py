@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyreactant.runs.queued import workers
+from pyreactant.runs.queued.job import SliceSettings
 from pyreactant.runs.queued.request import Worker
 
 
@@ -47,19 +48,20 @@ def test_a_transfer_that_is_cut_short(
 
     class Transfers:
         def __init__(self, commands: dict[Worker, Any], *_: Any) -> None:
-            self.running = [SimpleNamespace(worker=one, failure=lambda: "") for one in commands]
+            self.running = [
+                SimpleNamespace(worker=worker, failure=lambda: "") for worker in commands
+            ]
 
         def start(self, name: str, command: Any, out: Callable[[Worker], Path]) -> None:
-            for one in self.running:
-                out(one.worker).write_bytes(left.pop(0))
+            for session in self.running:
+                out(session.worker).write_bytes(left.pop(0))
 
         def wait(self, *_: Any, **__: Any) -> None: ...
 
     worker = Worker("node", 0, "10.0.0.1", "", "1")
     monkeypatch.setattr(workers, "Sessions", Transfers)
-    steps: Any = object.__new__(workers._Steps)
-    steps.sessions = SimpleNamespace(commands={worker: ["ssh"]})
-    steps.tell = said.append
-    steps.fetch(tmp_path)
+    commands = {worker: ["ssh"]}
+    settings = SliceSettings("v6e-16")
+    workers._Steps(settings, commands, tmp_path, "", lambda: None, said.append).fetch(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("value/*")) == found
     assert [left, len(said)] == [[], told], said

@@ -167,7 +167,10 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     process = started(made, "sleeps", "--max-restarts", "1")
     wait_until_here(made)
     name = next(iter(made.api.resources))
-    copy = max(made.state.glob(f"jobs/*/work/code/{TRAIN}"), key=lambda p: p.stat().st_ctime)
+    copy = max(
+        made.state.joinpath("jobs").glob(str(Path("*", "work", "code", TRAIN))),
+        key=lambda p: p.stat().st_ctime,
+    )
     copy.write_text(PROGRAM.replace("time.sleep(120)", "pass"))
     assert made.workers is not None
     made.api.suspend(name)

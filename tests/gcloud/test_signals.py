@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyreactant.runs.queued import Interrupted, cleaned_up
+from pyreactant.runs.queued.signals import Interrupted, cleaned_up
 
 
 class Finalized:

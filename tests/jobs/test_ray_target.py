@@ -176,7 +176,7 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from pyreactant.runs.places.ray.host import remove_at_end
+from pyreactant.runs.places.ray.keeper import remove_at_end
 job, names = Path(sys.argv[1]), sys.argv[2:]
 held = [remove_at_end(job / name, str(job)) for name in names]
 print("held", flush=True)

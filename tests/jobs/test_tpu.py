@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +82,50 @@ def test_a_killed_keeper(made: Cloud) -> None:
     ran = harness.run([*jobs, "cancel", job], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr
     assert made.api.left() == []
+
+
+OLDER_KEEPER = """
+import fcntl, json, os, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1])
+lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("keeps", flush=True)
+while not (folder / "cancel").exists():
+    time.sleep(0.1)
+state = {"state": "cancelled", "reason": "", "exit_code": 130, "since": time.time()}
+(folder / "state.json").write_text(json.dumps(state))
+"""
+"""Holds the lock, looks for `cancel` and writes how the job ended, as the keeper of version 0.1."""
+
+
+def test_a_job_that_a_keeper_of_version_0_1_runs_is_cancelled(made: Cloud) -> None:
+    folder = made.folder / "state" / "pyreactant" / "jobs" / "20261126-100000-0006"
+    folder.mkdir(parents=True)
+    settings = {"accelerator_type": "v6e-8", "project": "my-project", "zone": "asia-northeast1-b"}
+    job = {
+        "what": "program.py:waits",
+        "target": "tpu",
+        "settings": {**settings, "retries": 1},
+        "folder": str(folder),
+        "id": folder.name,
+        "origin": "submit",
+        "created": time.time(),
+        "host": os.uname().nodename,
+        "pid": 1,
+        "more": {"code": "1 file"},
+        "schema": 1,
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    (folder / "state.json").write_text(json.dumps({"state": "running", "since": time.time()}))
+    argv = [sys.executable, "-c", OLDER_KEEPER, str(folder)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == b"keeps\n"
+        argv = [sys.executable, "-m", "pyreactant", "jobs", "cancel", folder.name, "--json"]
+        ran = harness.run(argv, env=made.settings, cwd=made.folder)
+        assert (ran.returncode, json.loads(ran.stdout)["state"]) == (0, "cancelled"), ran
+        assert keeper.wait(60) == 0
 
 
 def test_a_run_in_the_foreground_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ MUTANTS = [
     Mutant(
         "9 the timeout is ignored",
         "pyreactant/arrays/runtimes/reactant/setup.py",
-        "            _end(error)\n",
+        "            end_with(error)\n",
         "            pass\n",
         "tests/unit/test_reactant_rendezvous.py::test_wait_without_end_ends_with_a_message",
         "TimeoutExpired",

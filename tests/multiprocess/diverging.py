@@ -15,7 +15,7 @@ import numpy as np
 import pyreactant as pr
 from pyreactant.arrays.runtimes import runtime
 from pyreactant.arrays.runtimes.guard import Guarded, explain
-from pyreactant.arrays.runtimes.guard.guard import Failure, Guard
+from pyreactant.arrays.runtimes.guard.guard import Guard, Terminator
 from pyreactant.arrays.runtimes.guard.operation import gathering
 from pyreactant.process import progress
 from tests import numpy_backend
@@ -198,16 +198,16 @@ def guard_anew(name: str) -> Guard:
     running = runtime.current()
     assert running.guarded is not None
     running.backend.barrier(name, 60)
-    running.guarded.failure.close()
+    running.guarded.terminator.close()
     running.guarded.guard.close()
     running.cache.clear()
     running.calls.clear()
-    store, group, failure = running.backend.store(), running.group, Failure()
+    store, group, terminator = running.backend.store(), running.group, Terminator()
     assert store is not None
     guard = Guard(
-        store, group.process_index, group.num_processes, namespace=f"guard/{name}", fail=failure
+        store, group.process_index, group.num_processes, namespace=f"guard/{name}", fail=terminator
     )
-    running.guarded = Guarded(guard, failure)
+    running.guarded = Guarded(guard, terminator)
     progress.gathered = lambda what, array: guard.ran(gathering(what), (array,))
     progress.failed = guard.settle
     return guard

@@ -6,6 +6,7 @@ import numpy as np
 
 import pyreactant as pr
 from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.arrays.program import load
 from pyreactant.arrays.source import Source
 from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.tracked import Tracked
@@ -31,6 +32,12 @@ def outputs_of(case: Case, size: int, dtype: str) -> tuple[Output, ...]:
     """Outputs of a case, for a case whose oracle declares them."""
     assert case.outputs is not None
     return case.outputs(size, dtype)
+
+
+def by_numpy(case: Case, *arrays: np.ndarray) -> tuple[Any, ...]:
+    """The whole results of the program's NumPy body."""
+    results = load(case.program, "oracle")(*arrays)
+    return results if isinstance(results, tuple) else (results,)
 
 
 def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 0) -> Any:

@@ -35,7 +35,8 @@ def _kill_at(step: int, every_step: bool, noted: Path) -> None:
 
 def main(options: dict[str, Any]) -> None:
     """Print a line for each event, then the record or the error as JSON."""
-    from pyreactant.julia.setup import Options, setup
+    from pyreactant.julia.setup.install import setup
+    from pyreactant.julia.setup.options import Options
 
     if not options.pop("real_package", False):
         place._PACKAGE = Path(os.environ["STAND_IN"]).parent / "package"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant import PyReactantError
-from pyreactant.runs.places.slurm.controller import job_id
+from pyreactant.runs.places.slurm_jobs import job_id
 from tests.harness import environment
 from tests.slurm.cluster import Cluster
 

@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pyreactant.fit import request as _request
 from pyreactant.fit.compiler import ask
 from tests import harness
 from tests.harness import REPOSITORY, environment
@@ -71,7 +70,7 @@ class Recorded:
     def __call__(
         self, request: Mapping[str, Any], accelerator_type: str, timeout: float, show: Show
     ) -> Answer:
-        digest = None if _request.environment() else digest_of(request)
+        digest = None if ask.environment() else digest_of(request)
         if digest is None:  # with options of XLA or libtpu, or without a module
             return self.compile(request, accelerator_type, timeout, show)
         question = {name: value for name, value in request.items() if name != "show_digest"}

@@ -156,10 +156,9 @@ def row(found: Topology, mesh: pr.Mesh, spec: tuple[Any, ...], label: str) -> st
     gathered = [c for c in report.collectives if c.op == "all-gather"]
     assert all(c.whole and len(c.axes) == 1 for c in gathered)
     sent = {axis: sum(c.wire_bytes for c in gathered if c.axes == (axis,)) for axis in ("x", "y")}
-    loads = loads_of(found, mesh)
-    busiest = [max(axis.values(), default=0.0) for axis in loads.axes][-2:]
+    busiest = [max(axis.values(), default=0.0) for axis in loads_of(found, mesh)][-2:]
     received = [0.0, *sent.values()][-len(mesh.shape) :]
-    seconds = loads.seconds(received, slice_machine(found, "bfloat16").link_bandwidth)
+    seconds = slice_machine(found, "bfloat16").link_seconds(mesh, received)
     others = [c for c in report.collectives if c.op != "all-gather"]
     assert all(c.across_slices and c.axes == ("slice",) for c in others)
     between = f", {' and '.join(c.op for c in others)} along slice" if others else ""

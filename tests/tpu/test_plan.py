@@ -18,10 +18,10 @@ import pyreactant as pr
 from pyreactant.arrays.draw import Point, scatter
 from pyreactant.arrays.text import parse_mesh, parse_spec
 from pyreactant.base.slices.topology import topology
+from pyreactant.fit.plan.candidate import Candidate, ranked
 from pyreactant.fit.plan.layouts import Layout
 from pyreactant.fit.plan.plan import plan
-from pyreactant.fit.plan.report import Candidate, Plan, ranked
-from pyreactant.fit.plan.text import Shown
+from pyreactant.fit.plan.report import Plan
 from tests import harness
 from tests.harness import environment, quiet
 from tests.tpu.recorded import without_flags
@@ -283,7 +283,7 @@ def test_str_is_the_report() -> None:
 def test_narrow() -> None:
     found = made_up_plan(made_up(1e-3, xla_seconds=1e-3), made_up(2e-3, xla_seconds=2e-3))
     file = io.StringIO()
-    Console(file=file, width=40).print(Shown(found), crop=False)
+    Console(file=file, width=40).print(found, crop=False)
     commands = tuple(found.commands())
     lines = [line for line in file.getvalue().splitlines() if not line.startswith(commands)]
     assert "  mesh: x=2,y=2" in lines

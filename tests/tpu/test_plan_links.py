@@ -6,7 +6,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.base.slices.topology import topologies, topology
-from pyreactant.fit.plan.machine import along_network, chips_of, loads_of
+from pyreactant.fit.plan.machine import along_network, chips_of, loads_of, slice_machine
 
 EVERY = [found.name for found in topologies(64)]
 
@@ -32,7 +32,7 @@ def loads(name: str, shape: tuple[int, ...], order: tuple[int, ...] | None = Non
     found = topology(name)
     ids = None if order is None else along_network(found, order)
     mesh = pr.Mesh(shape, tuple("xyz"[: len(shape)]), ids)
-    return [max(axis.values(), default=0.0) for axis in loads_of(found, mesh).axes]
+    return [max(axis.values(), default=0.0) for axis in loads_of(found, mesh)]
 
 
 def test_lines_and_rings() -> None:
@@ -62,7 +62,7 @@ def test_no_axis_loses_a_block(name: str, shape: tuple[int, ...]) -> None:
     """Each block crosses at least one link, and no route leaves the slice."""
     found = topology(name)
     mesh = pr.Mesh(shape, tuple("xyz"[: len(shape)]))
-    for axis, links in enumerate(loads_of(found, mesh).axes):
+    for axis, links in enumerate(loads_of(found, mesh)):
         moves = found.devices * (shape[axis] > 1)
         assert sum(links.values()) >= moves  # two rings, halved
         for (piece, *place), dimension, step in links:
@@ -75,15 +75,16 @@ def test_no_axis_loses_a_block(name: str, shape: tuple[int, ...]) -> None:
 
 def test_axes_that_share_a_link_wait_for_each_other() -> None:
     found = topology("v6e-16")
-    both = loads_of(found, pr.Mesh((8, 2), ("x", "y")))
-    apart = [both.seconds(amounts, 1.0) for amounts in ((1.0, 0.0), (0.0, 1.0))]
-    assert max(apart) < both.seconds((1.0, 1.0), 1.0) <= sum(apart)
-    aligned = loads_of(found, pr.Mesh((4, 4), ("x", "y"), along_network(found, (1, 0))))
-    assert aligned.seconds((3.0, 2.0), 2.0) == 1.5  # different links: only the larger load counts
+    machine, mesh = slice_machine(found, "bfloat16"), pr.Mesh((8, 2), ("x", "y"))
+    apart = [machine.link_seconds(mesh, amounts) for amounts in ((1.0, 0.0), (0.0, 1.0))]
+    assert max(apart) < machine.link_seconds(mesh, (1.0, 1.0)) <= sum(apart)
+    aligned = pr.Mesh((4, 4), ("x", "y"), along_network(found, (1, 0)))
+    larger = machine.link_seconds(aligned, (3.0, 0.0))
+    assert machine.link_seconds(aligned, (3.0, 2.0)) == larger  # different links
 
 
 def test_slices_have_no_links_between_them() -> None:
     found = topology("v6e-4", 2)
-    across, within = loads_of(found, pr.Mesh((2, 4), ("slice", "x"))).axes
+    across, within = loads_of(found, pr.Mesh((2, 4), ("slice", "x")))
     assert not across
     assert {link[0][0] for link in within} == {0, 1}

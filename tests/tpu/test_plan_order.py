@@ -9,11 +9,11 @@ import pytest
 import pyreactant as pr
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.compiler import ask
-from pyreactant.fit.plan.evaluate import Pool, compiled
+from pyreactant.fit.plan.candidate import Candidate, ranked
+from pyreactant.fit.plan.evaluate import Pool, Trials
 from pyreactant.fit.plan.layouts import Spec, layout_of
 from pyreactant.fit.plan.machine import slice_machine
 from pyreactant.fit.plan.model import Product, loops
-from pyreactant.fit.plan.report import Candidate, ranked
 from tests.harness import require
 from tests.tpu.recorded import Recorded
 
@@ -58,16 +58,13 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> list[Candidate]:
     layouts = [layout_of(product, machine, MESHES[m], (x, y), c) for m, x, y, c, _ in CASES]
     shapes = ((SIZE, SIZE), (SIZE, SIZE))
 
-    def job(position: int) -> Candidate:
-        return compiled(
-            layouts[position], machine, "matmul", shapes, "bfloat16", None, cache=True, timeout=120
-        )
+    trials = Trials(machine, "matmul", shapes, "bfloat16", None, cache=True, timeout=120)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(ask, "compile_in_child", Recorded(ask.compile_in_child))
         pool: Pool[Candidate] = Pool()
-        results = dict(pool.run([lambda i=i: job(i) for i in range(len(CASES))]))  # type: ignore[misc]
+        results = dict(pool.run([lambda one=one: trials.candidate(one) for one in layouts]))  # type: ignore[misc]
     return [results[i] for i in range(len(CASES))]
 
 

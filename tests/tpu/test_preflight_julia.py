@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
+from pyreactant.arrays.sharding import Aval
 from pyreactant.fit.preflight.diff import Difference
 from pyreactant.fit.preflight.preflight import preflight
 from tests.harness import environment, quiet

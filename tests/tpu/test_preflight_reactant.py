@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
 from pyreactant.arrays.lowering import reactant as asking
+from pyreactant.arrays.sharding import Aval
 from pyreactant.base import child
 from pyreactant.base.child import ChildLostError
 from pyreactant.base.slices.topology import topology
@@ -238,7 +238,7 @@ def test_what_surrounds_the_child(
     assert asking.environment()["XLA_FLAGS"] == "--xla_other=1"
 
 
-def lower(asked: PreflightRequest, timeout: float) -> asking.Lowered:
+def lower(asked: PreflightRequest, timeout: float) -> asking.ReactantModule:
     question = {**asked.to_dict(), "devices": asked.topology.devices}
     return asking.lower(asked.program.name, question, timeout)
 

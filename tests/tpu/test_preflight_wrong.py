@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
+from pyreactant.arrays.sharding import Aval
 from pyreactant.base import child
 from pyreactant.base.child import ChildLostError
 from pyreactant.fit.compiler import ask

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
+from pyreactant.arrays.sharding import Aval
 from pyreactant.base.slices.generations import GENERATIONS
 from pyreactant.base.slices.topology import topologies
 from pyreactant.fit.compiler import ask

@@ -6,21 +6,27 @@ These tests import code that otherwise runs in the child that compiles.
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.runtimes.jax.module import describe, parse
 from pyreactant.fit.compiler.ask import unknown_custom_calls
-from pyreactant.fit.preflight.compile import Module, Tensor, mhlo_cuts, reverse
+from pyreactant.fit.preflight.compile import mesh_of, mhlo_cuts
 
 FOLDER = Path(__file__).parent / "stablehlo"
 REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()
 
 
-def read_module(text: str) -> Module:
-    """Read a module as the parent process gets it, through JSON."""
-    return Module.from_description(json.loads(json.dumps(describe(parse(text)))))
+def read_module(text: str) -> tuple[dict[str, Any], pr.Mesh | None]:
+    """The description of a module as the parent process gets it, through JSON, and its mesh."""
+    module = json.loads(json.dumps(describe(parse(text))))
+    return module, mesh_of(module)
+
+
+def tensor(shape: list[int], dtype: str, axes: list[list[str]] | None) -> dict[str, Any]:
+    return {"shape": shape, "dtype": dtype, "axes": axes, "mhlo": ""}
 
 
 def mlir(arguments: str = "", body: str = "", before: str = "", results: str = "()") -> str:
@@ -30,30 +36,28 @@ def mlir(arguments: str = "", body: str = "", before: str = "", results: str = "
 
 
 def test_reactants_form() -> None:
-    module = read_module(REACTANT)
-    assert module.name == "reactant_mul"
-    assert module.from_reactant
-    assert module.num_partitions == 16
-    assert module.mesh == pr.Mesh((4, 4), ("x", "y"))
-    assert module.arguments == (
-        Tensor((1024, 4096), "bfloat16", (("y",), ("x",))),
-        Tensor((2048, 1024), "bfloat16", (("y",), ("x",))),
-    )
-    assert module.results == (Tensor((2048, 4096), "bfloat16", (("y",), ("x",))),)
-    assert reverse(module.arguments[0]) == Tensor((4096, 1024), "bfloat16", (("x",), ("y",)))
+    module, mesh = read_module(REACTANT)
+    assert module["name"] == "reactant_mul"
+    assert module["num_partitions"] == 16
+    assert mesh == pr.Mesh((4, 4), ("x", "y"))
+    assert module["arguments"] == [
+        tensor([1024, 4096], "bfloat16", [["y"], ["x"]]),
+        tensor([2048, 1024], "bfloat16", [["y"], ["x"]]),
+    ]
+    assert module["results"] == [tensor([2048, 4096], "bfloat16", [["y"], ["x"]])]
 
 
 def test_mhlo_shardings() -> None:
-    module = read_module((FOLDER / "reactant_matmul_mhlo.mlir").read_text())
-    assert module.mesh is None
-    assert module.arguments[1].mhlo == "{devices=[4,4]<=[4,4]T(1,0)}"
+    module, mesh = read_module((FOLDER / "reactant_matmul_mhlo.mlir").read_text())
+    assert mesh is None
+    assert module["arguments"][1]["mhlo"] == "{devices=[4,4]<=[4,4]T(1,0)}"
     assert mhlo_cuts("{devices=[4,2,2]<=[16] last_tile_dim_replicate}", 2) == (4, 2)
     assert mhlo_cuts("{replicated}", 3) == (1, 1, 1)
     assert mhlo_cuts("{manual}", 2) is None
 
 
 def test_other_ways_to_write_it() -> None:
-    module = read_module(
+    module, mesh = read_module(
         """
 // a comment with func.func @main(%arg0: tensor<?xf32>) and foo.bar
 #second = #sdy.sharding<@"my grid", [{"b"}]>
@@ -71,21 +75,20 @@ module @"jit f" attributes {mhlo.num_partitions = 8 : i32} {
   }
 }"""
     )
-    assert module.name == "jit f"
-    assert module.mesh == pr.Mesh((4, 2), ("a", "b"), [1, 0, 2, 3, 4, 5, 6, 7])
-    assert not module.from_reactant
-    assert module.num_partitions == 8
-    assert module.arguments == (
-        Tensor((8, 4, 3), "float8_e4m3fn", (("a:(1)2", "b"), (), ("a:(2)2",))),
-        Tensor((), "complex64", ()),
-        Tensor((4,), "uint8", None),
-        Tensor((4,), "bool", None),
-    )
-    assert module.results == (Tensor((4,), "bool", (("b",),)),)
+    assert module["name"] == "jit f"
+    assert mesh == pr.Mesh((4, 2), ("a", "b"), [1, 0, 2, 3, 4, 5, 6, 7])
+    assert module["num_partitions"] == 8
+    assert module["arguments"] == [
+        tensor([8, 4, 3], "float8_e4m3fn", [["a:(1)2", "b"], [], ["a:(2)2"]]),
+        tensor([], "complex64", []),
+        tensor([4], "uint8", None),
+        tensor([4], "bool", None),
+    ]
+    assert module["results"] == [tensor([4], "bool", [["b"]])]
 
 
 def test_generic_form_and_a_mesh_within_the_sharding() -> None:
-    module = read_module(
+    module, mesh = read_module(
         """"builtin.module"() ({
   "func.func"() <{function_type = (tensor<4xsi16>) -> (), sym_name = "main", arg_attrs = \
 [{sdy.sharding = #sdy.sharding<mesh<["q"=2, "r"=2]>, [{"r"}]>}]}> ({
@@ -94,11 +97,11 @@ def test_generic_form_and_a_mesh_within_the_sharding() -> None:
   }) : () -> ()
 }) : () -> ()"""
     )
-    assert module.name == "module"
-    assert module.num_partitions is None
-    assert module.mesh == pr.Mesh((2, 2), ("q", "r"))
-    assert module.arguments == (Tensor((4,), "int16", (("r",),)),)
-    assert module.results == ()
+    assert module["name"] == "module"
+    assert module["num_partitions"] is None
+    assert mesh == pr.Mesh((2, 2), ("q", "r"))
+    assert module["arguments"] == [tensor([4], "int16", [["r"]])]
+    assert module["results"] == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Products of a check in float32: their bounds cover NumPy's rounding, and nothing else changes."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyreactant.check.bounds import fused
-from pyreactant.check.bounds.model import Float32Products, Model
+from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.rules import products
+from pyreactant.check.bounds.rules.products import Float32Products
 from pyreactant.check.bounds.tracked import Tracked, track
 from pyreactant.check.inputs import ORDINARY_SET
 from pyreactant.check.programs import find_case, perceptron
@@ -27,14 +28,6 @@ def on_small_arrays() -> Iterator[None]:
         patch.setattr(products, "LONG", 0)
         patch.setattr(fused, "available", lambda: False)
         yield
-
-
-def in_float32(model: Model) -> Model:
-    return replace(model, float32_products=Float32Products())
-
-
-def formed(x: Tracked) -> bool:
-    return x.model.float32_products is not None and x.model.float32_products.formed
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,12 +52,12 @@ def test_the_bound_covers_the_rounding_of_the_check(
         x[..., 1::2] *= -1 + 1e-6
     if exact:
         x, y = x.astype(np.float32), y.astype(np.float32)
-    model = replace(ROUNDING, random=random)
-    right, quick = (
-        (track(x, one) if exact else Tracked(x, np.abs(x) * 1e-6, one)) @ track(y, one)
-        for one in (model, in_float32(model))
-    )
-    assert formed(quick)
+    model = Model.of("float32", random=random)
+    factors = (track(x, model) if exact else Tracked(x, np.abs(x) * 1e-6, model)), track(y, model)
+    right: Any = factors[0] @ factors[1]
+    with Float32Products() as formed:
+        quick: Any = factors[0] @ factors[1]
+    assert formed.formed == 1
     assert quick.value.dtype == np.float64
     own = quick.bound - right.bound * (1 + 1e-6)
     assert (np.abs(quick.value - right.value) <= own).all()
@@ -72,9 +65,10 @@ def test_the_bound_covers_the_rounding_of_the_check(
 
 def test_products_that_overflow_are_formed_in_float64() -> None:
     x = np.full((4, 4), 3e30, np.float32)
-    quick = track(x, in_float32(ROUNDING)) @ track(x, in_float32(ROUNDING))
-    right = track(x, ROUNDING) @ track(x, ROUNDING)
-    assert not formed(quick)
+    right: Any = track(x, ROUNDING) @ track(x, ROUNDING)
+    with Float32Products() as formed:
+        quick: Any = track(x, ROUNDING) @ track(x, ROUNDING)
+    assert not formed.formed
     np.testing.assert_array_equal(quick.value, right.value)
     np.testing.assert_array_equal(quick.bound, right.bound)
 
@@ -84,7 +78,9 @@ def test_other_operations_compute_in_float64() -> None:
     x = np.array([[1e-30, 1, 3]], np.float32)
     operations: list[Any] = [np.square, lambda x: x.T + 1e-9, lambda x: x[:, :2] * x[:, 1:]]
     for operation in operations:
-        one, other = (operation(track(x, m)) for m in (ROUNDING, in_float32(ROUNDING)))
+        one = operation(track(x, ROUNDING))
+        with Float32Products():
+            other = operation(track(x, ROUNDING))
         assert one.value.dtype == other.value.dtype == np.float64
         np.testing.assert_array_equal(one.value, other.value)
         np.testing.assert_array_equal(one.bound, other.bound)
@@ -98,7 +94,6 @@ def test_gradients_in_tiles_are_those_of_the_plain_oracle(
 ) -> None:
     """With more rows than the first stage takes at a time, and for parts of a result."""
     case, n, model = find_case(name), 320, Model.of("float32", random=random)
-    model = in_float32(model) if quick else model
     sources = tuple(ORDINARY_SET.make(one, 0, i) for i, one in enumerate(case.inputs(n, "float32")))
     arrays = [s.read(tuple(slice(0, m) for m in s.shape)) for s in sources]
     oracle: Any = getattr(perceptron, f"{name}_oracle")
@@ -107,9 +102,10 @@ def test_gradients_in_tiles_are_those_of_the_plain_oracle(
     for output, one in enumerate(case.outputs(n, "float32")):
         everything = tuple(slice(0, m) for m in one.shape)
         part = tuple(slice(m // 4, m // 2) for m in one.shape)
-        found: Any = case.expected(output, everything, sources, model)
-        some: Any = case.expected(output, part, sources, model)
-        assert formed(found) is quick
+        with Float32Products() if quick else nullcontext() as formed:
+            found: Any = case.expected(output, everything, sources, model)
+            some: Any = case.expected(output, part, sources, model)
+        assert formed is None or formed.formed
         for bounded, index in ((found, everything), (some, part)):
             assert (np.abs(bounded.value - right[output][index]) <= bounded.bound).all()
             assert (np.abs(program[output][index] - bounded.value) <= bounded.allowed).all()

@@ -11,9 +11,8 @@ import pytest
 from pyreactant.base import files
 from pyreactant.fit.compiler import ask
 from pyreactant.julia.place import pointers
-from pyreactant.runs.queued import Journal, from_environment
-from pyreactant.runs.queued.journal import entry
-from tests.gcloud.cloud import REQUEST
+from pyreactant.runs.queued.journal import Entry, Journal, entry
+from tests.gcloud.cloud import slice_request
 
 CASES = [
     (files.cache_folder, "XDG_CACHE_HOME", ".cache"),
@@ -72,12 +71,12 @@ def test_folders_on_macos(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:
     """After an update `gc` still finds a killed launcher's entry, and removes it."""
     earlier = Journal(mac / ".local/state/pyreactant")
-    earlier.write(entry(from_environment(REQUEST), "old", asked=time.time(), kept=False))
+    earlier.write(entry(slice_request(), "old", asked=time.time(), kept=False))
     journal = Journal()
     assert journal.folder == mac / "Library/Application Support/pyreactant/queued-resources"
-    journal.write(entry(from_environment(REQUEST), "new", asked=time.time(), kept=False))
-    found = [one for one in journal.entries() if not isinstance(one, Path)]
-    assert sorted(one.run for one in found) == ["new", "old"]
+    journal.write(entry(slice_request(), "new", asked=time.time(), kept=False))
+    entries = [x for x in journal.entries() if isinstance(x, Entry)]
+    assert sorted(x.run for x in entries) == ["new", "old"]
     journal.forget("old")
     journal.forget("new")
     assert list(journal.entries()) == list(earlier.entries()) == []

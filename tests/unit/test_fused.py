@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyreactant.check.bounds import fused
-from pyreactant.check.bounds.compare import Verdict, compare, layout
+from pyreactant.check.bounds.compare import Verdict, compare
 from pyreactant.check.bounds.expected import Expected
 from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.sight import exact
@@ -19,7 +19,7 @@ from pyreactant.check.bounds.tracked import Tracked, track
 from pyreactant.check.inputs import sources
 from pyreactant.check.programs import CASES
 from tests.harness import require
-from tests.programs.common import model_of, outputs_of, whole
+from tests.programs.common import by_numpy, model_of, outputs_of, whole
 
 LOOPS = {name: one for name, one in vars(fused).items() if isinstance(one, fused.Loop)}
 
@@ -167,17 +167,11 @@ def test_odd_numbers_give_the_same_on_both_paths(
 ) -> None:
     case = CASES[name]
     with np.errstate(all="ignore"):
-        parts: list[Any] = [track(array.astype(np.float32), Model.of("float32"))]
-        if name == "layer_norm":
-            parts += [track(np.ones(30, np.float32), Model.of("float32"))] * 2
-        shapes, index = (
-            tuple(one.shape for one in parts),
-            whole(outputs_of(case, 30, "float32")[0].shape),
-        )
-        assert case.oracle is not None
-        one = case.oracle(0, index, tuple(parts), shapes)
+        arrays = [array] if name == "row_sum" else [array, np.ones(30), np.ones(30)]
+        parts = [track(one.astype(np.float32), Model.of("float32")) for one in arrays]
+        (one,) = by_numpy(case, *parts)
         monkeypatch.setattr(fused, "available", lambda: False)
-        other = case.oracle(0, index, tuple(parts), shapes)
+        (other,) = by_numpy(case, *parts)
     np.testing.assert_allclose(one.value, other.value, rtol=1e-11, atol=1e-14)
     np.testing.assert_allclose(one.bound, other.bound, rtol=1e-9)
 
@@ -188,9 +182,17 @@ def test_compiled_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 30))
-    arrays = layout(x.astype(np.float32), x, x * x)
+    line = x.ravel()
     args: dict[str, tuple[Any, ...]] = {
-        "compared": (*arrays, 2.0**-23, 1e-38, np.int64(0x7FF << 52)),
+        "compared": (
+            line.astype(np.float32),
+            line,
+            line * line,
+            1,
+            2.0**-23,
+            1e-38,
+            np.int64(0x7FF << 52),
+        ),
         "row_sums": (x,),
     }
     fresh = {name: fused.Loop(LOOPS[name].function) for name in args}

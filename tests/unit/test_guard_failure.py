@@ -8,7 +8,7 @@ import time
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.runtimes.guard.guard import Failure, Guard
+from pyreactant.arrays.runtimes.guard.guard import Guard, Terminator
 from pyreactant.process import progress
 from tests.unit.guards import one_error, ran, together
 
@@ -55,14 +55,14 @@ def test_failure_ends_a_process_that_waits(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard.end_at_once", ended.append)
-    failure = Failure()
-    watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
+    terminator = Terminator()
+    watcher = threading.Thread(target=terminator, args=(pr.MismatchError("they differ"),))
     watcher.start()
     time.sleep(0.8)
     assert watcher.is_alive()  # it waits in no collective
     monkeypatch.setattr(progress, "waiting", 1)
     watcher.join(20)
-    failure.close()
+    terminator.close()
     assert ended == [5]
     assert capsys.readouterr().err == "pyreactant: MismatchError: they differ\n"
 
@@ -70,10 +70,10 @@ def test_failure_ends_a_process_that_waits(
 def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard.end_at_once", ended.append)
-    failure = Failure()
-    watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
+    terminator = Terminator()
+    watcher = threading.Thread(target=terminator, args=(pr.MismatchError("they differ"),))
     watcher.start()
-    failure.close()
+    terminator.close()
     monkeypatch.setattr(progress, "waiting", 1)
     watcher.join(20)
     assert ended == []
@@ -105,9 +105,9 @@ ABORTS = """
 import ctypes, signal, subprocess, sys, threading, time
 from pyreactant.arrays.runtimes.guard import guard
 guard._SLEPT = 1.2
-failure = guard.Failure()
+terminator = guard.Terminator()
 if sys.argv[1] == "closed":
-    failure.close()
+    terminator.close()
 if sys.argv[1] == "default":
     signal.signal(signal.SIGABRT, signal.SIG_DFL)
 elif sys.argv[1] == "outside":
@@ -116,7 +116,7 @@ else:
     threading.Thread(target=ctypes.CDLL(None).abort, daemon=True).start()
 time.sleep({"open": 0.7, "default": 2}.get(sys.argv[1], 30))
 print("goes on", flush=True)
-failure.close()
+terminator.close()
 sys.stdout.flush()
 import os
 os._exit(5)

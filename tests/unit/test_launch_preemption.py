@@ -5,7 +5,7 @@ import signal
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.runtimes import runtime
+from pyreactant.arrays.runtimes import loop
 from pyreactant.process.events import Lost, Preempt, SendSignal, Step, StopAt
 from pyreactant.runs.supervisor.state import ProcessState
 from pyreactant.runs.supervisor.watch import Stop
@@ -16,8 +16,8 @@ def test_one_process_alone_is_not_preempted() -> None:
 
 
 def test_several_processes_need_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "is_initialized", lambda: True)
-    monkeypatch.setattr(runtime, "num_processes", lambda: 2)
+    monkeypatch.setattr(loop, "is_initialized", lambda: True)
+    monkeypatch.setattr(loop, "num_processes", lambda: 2)
     with pytest.raises(pr.StateError, match=r"start the program with: pyreactant run -- SCRIPT"):
         pr.reached_preemption(3)
 

@@ -27,7 +27,7 @@ def test_the_order_of_a_runtime() -> None:
 
     with (
         running_nothing(2, 2, "tpu"),
-        mock.patch.object(NothingBackend, "hardware_order", order, create=True),
+        mock.patch.object(NothingBackend, "hardware_order", order),
     ):
         mesh = pr.make_mesh((-1, 2), ("x", "y"), axis_types=("explicit", "auto"))
         pr.make_mesh((4,), ("x",), allow_split_physical_axes=True)

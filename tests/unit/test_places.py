@@ -24,7 +24,8 @@ def slowly(wrong: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_counts_of_a_whole_block_and_of_its_tiles(shape: tuple[int, ...]) -> None:
-    wrong = np.asarray(np.random.default_rng(0).random(shape) < 0.3)
+    wrong = np.asarray(np.random.default_rng(2).random(shape) < 0.3)
+    assert wrong.any() or not wrong.size
     expected = slowly(wrong)
     assert np.array_equal(count_wrong(wrong, [0] * len(shape), shape), expected)
     half = [slice(0, n // 2) for n in shape], [slice(n // 2, n) for n in shape]

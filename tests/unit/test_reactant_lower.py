@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.array import Aval
 from pyreactant.arrays.backend import Call, Lowered
 from pyreactant.arrays.runtimes.reactant.backend import ReactantBackend, julia_sharding
 from pyreactant.arrays.runtimes.reactant.lower import Runtime, describe, function_of, lower, rebuild
-from pyreactant.arrays.runtimes.reactant.setup import make_devices
+from pyreactant.arrays.runtimes.reactant.setup import Started, make_devices
+from pyreactant.arrays.sharding import Aval
 from pyreactant.arrays.tree import OpTrees
 from pyreactant.process.group import ProcessGroup
 
@@ -112,7 +112,7 @@ def _lower(julia: Julia, out_sharding: Any = None, **options: Any) -> Lowered:
     aval = Aval((8, 8), np.dtype(np.float32), XY)
     _, structure = TREES.flatten(({"w": aval},))
     program = options.pop("program", pr.Program("p", julia="M.f"))
-    request = Call(program, structure, (aval,), (aval,), out_sharding, **options)
+    request = Call(program, structure, (aval,), out_sharding, **options)
     position: Mapping[int, int] = {100 + i: i for i in range(4)}
     return lower(request, Runtime(julia, lambda sharding: sharding.spec, position))
 
@@ -213,7 +213,7 @@ def test_processes_have_the_launchers_numbers() -> None:
         def sharding(mesh: Any, spec: Any) -> Any:
             return mesh, spec
 
-    backend._use(ProcessGroup(2, 1, "h:1"), Meshes(), devices, None)
+    backend._use(ProcessGroup(2, 1, "h:1"), Started(Meshes(), devices, None))
     assert julia_sharding(backend, XY) == ((2048, 2049, 0, 1), ("x", "y"))
     asked: list[Any] = []
     backend._julia.from_blocks = lambda *args: asked.append(args)

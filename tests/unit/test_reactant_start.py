@@ -19,7 +19,6 @@ from pyreactant.arrays.runtimes.reactant.lower import check_static
 from pyreactant.arrays.runtimes.reactant.setup import (
     check_libtpu,
     check_started,
-    cpu_devices,
     local_gpus,
     make_devices,
 )
@@ -277,7 +276,9 @@ def test_stack_overflow_names_the_program() -> None:
 
 def test_usable_backends(folder: Path) -> None:
     """Usable backends are listed without starting them."""
-    code = "from pyreactant.arrays.runtimes.known import usable_backends\nprint(*usable_backends())"
+    code = (
+        "from pyreactant.check.request import choose_backends\nprint(*choose_backends('auto')[0])"
+    )
     loaded = "import sys; print('jax' in sys.modules, 'juliacall' in sys.modules)"
     assert _run(folder, f"{code}\n{loaded}").stdout == "jax reactant\nFalse False\n"
     nothing = {"PYTHON_JULIACALL_EXE": "", "PYTHON_JULIACALL_PROJECT": ""}
@@ -299,12 +300,13 @@ def test_jax_cannot_follow(folder: Path) -> None:
 
 def test_options_in_xla_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    one, two = ProcessGroup(), ProcessGroup(2, 0, "h:1")
-    assert cpu_devices(one, StartOptions()) == 8
-    assert cpu_devices(two, StartOptions()) is None
-    assert cpu_devices(two, StartOptions(num_cpu_devices=3)) == 3
+    assert StartOptions().cpu_devices(1) == 8
+    assert StartOptions().cpu_devices(2) is None
+    assert StartOptions(num_cpu_devices=3).cpu_devices(2) == 3
     monkeypatch.setenv("XLA_FLAGS", "--a=b --xla_force_host_platform_device_count=5")
-    assert cpu_devices(one, StartOptions()) is None
+    assert StartOptions().cpu_devices(1) is None
+    with pytest.raises(pr.StateError, match="num_cpu_devices=3 was requested, but XLA_FLAGS sets"):
+        StartOptions(num_cpu_devices=3).cpu_devices(2)
 
 
 def test_gpus_are_always_named(monkeypatch: pytest.MonkeyPatch) -> None:

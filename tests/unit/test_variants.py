@@ -4,7 +4,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.check.programs import CASES, find_case
-from pyreactant.check.variants import ALL, ONE, SOME, Variant, cuts, shapes_of, variants
+from pyreactant.check.variants import ALL, ONE, SOME, Variant, cuts, variants
 
 MESHES = [
     pr.Mesh((2, 4), ("x", "y")),
@@ -33,7 +33,7 @@ def test_each_axis_cuts_each_dimension_of_each_array(mesh: pr.Mesh) -> None:
     for name in CASES:
         found = chosen(name, mesh, SOME)
         total += len(found)
-        shapes = shapes_of(find_case(name), find_case(name).size_for(mesh))
+        shapes = find_case(name).shapes(find_case(name).size_for(mesh))
         got = {cut for one in found for cut in cuts(one.layout, shapes, mesh)}
         assert got == {
             (number, dimension, axis)

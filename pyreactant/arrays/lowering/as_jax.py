@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import DTypeError, InvalidArgumentError
 from .. import stablehlo as files
-from ..backend import PRECISIONS
+from ..backend import check_precision
 from ..dtypes import as_dtype
 from ..mesh import Mesh
 from ..program import Program
 from ..sharding import NamedSharding
 from . import enzyme
-from .reactant import Lowered, check_julia, lower, tuples
+from .reactant import ReactantModule, check_julia, lower, tuples
 
 if TYPE_CHECKING:
     from ..runtimes.jax.julia import JuliaFunction
@@ -79,10 +79,7 @@ def as_jax(
     """
     what = _check_program(program)
     options = _static(what, static)
-    if precision is not None and precision not in PRECISIONS:
-        raise InvalidArgumentError(
-            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
-        )
+    check_precision(precision)
     if differentiable:
         enzyme.check_enzyme()
     question = _question(program, what, avals, options, precision)
@@ -173,11 +170,13 @@ def _describe_leaf(what: str, number: int, leaf: Any) -> dict[str, Any]:
     return {"shape": [*map(int, leaf.shape)], "dtype": as_dtype(leaf.dtype).name}
 
 
-def _read_lowered(file: Program, what: str, program: Program, static: Mapping[str, Any]) -> Lowered:
+def _read_lowered(
+    file: Program, what: str, program: Program, static: Mapping[str, Any]
+) -> ReactantModule:
     """A module that was lowered before; the first line of our own files describes it."""
     text = files.read(file).decode("utf-8", "replace")
     if not text.startswith(_HEADER):
-        return Lowered(text, {})
+        return ReactantModule(text, {})
     line, _, rest = text.partition("\n")
     try:
         header = json.loads(line.removeprefix(_HEADER))
@@ -194,7 +193,7 @@ def _read_lowered(file: Program, what: str, program: Program, static: Mapping[st
             f"{file.stablehlo!r} is {julia} with static values {recorded}; give its own file, or "
             "write as_jax(...).as_text() anew"
         )
-    return Lowered(rest, versions, results)
+    return ReactantModule(rest, versions, results)
 
 
 def _function(
@@ -203,7 +202,7 @@ def _function(
     origin: str,
     avals: tuple[Any, ...],
     question: Mapping[str, Any],
-    lowered: Lowered,
+    lowered: ReactantModule,
     differentiable: bool,
     timeout: float,
 ) -> "JuliaFunction":
@@ -216,7 +215,10 @@ def _function(
     module = Module(name, origin, lowered.text)
     _check_module(origin, module, question)
     count = len(module.results)
-    results = rebuild(lowered.results) if lowered.results is not None else _plain_results(count)
+    described = lowered.results
+    if described is None:  # a file that does not describe them: one, or a tuple of several
+        described = 0 if count == 1 else ["tuple", *range(count)]
+    results = rebuild(described)
     trees = JaxTrees()
     numbers, _ = trees.flatten(results)
     if sorted(numbers) != list(range(count)):
@@ -225,25 +227,16 @@ def _function(
             "so, please report it, otherwise lower it anew"
         )
     derivatives = _derivatives(what, name, module, timeout) if differentiable else None
-    described = {
+    header = {
         "program": program.name,
         "julia": program.julia,
         "static": question["static"],
-        "results": lowered.results if lowered.results is not None else _results_as_json(count),
+        "results": described,
         "versions": lowered.versions,
     }
-    record = f"{_HEADER}{json.dumps(described)}\n{lowered.text}"
+    record = f"{_HEADER}{json.dumps(header)}\n{lowered.text}"
     _, structure = trees.flatten(avals)
     return JuliaFunction(what, name, module, structure, results, derivatives, record)
-
-
-def _plain_results(count: int) -> Any:
-    """The results of a file that does not describe them: one, or a tuple of several."""
-    return 0 if count == 1 else tuple(range(count))
-
-
-def _results_as_json(count: int) -> Any:
-    return 0 if count == 1 else ["tuple", *range(count)]
 
 
 def _check_module(origin: str, module: Any, question: Mapping[str, Any]) -> None:
@@ -252,18 +245,14 @@ def _check_module(origin: str, module: Any, question: Mapping[str, Any]) -> None
             f"{origin} has shardings, but the function is sharded by its caller; lower it for "
             "arrays without shardings (as_jax does), and give shardings to jax.jit"
         )
-    wanted = [(tuple(aval["shape"]), aval["dtype"]) for aval in question["arguments"]]
-    got = [(aval.shape[::-1], aval.dtype.name) for aval in module.arguments]
+    wanted = [f"{aval['dtype']}{aval['shape']}" for aval in question["arguments"]]
+    got = [f"{aval.dtype.name}{list(aval.shape[::-1])}" for aval in module.arguments]
     if wanted != got:
         raise InvalidArgumentError(
-            f"{origin} takes the arguments ({_words(got)}), with the sizes of each reversed in the "
-            f"file, but as_jax was called for ({_words(wanted)}); give descriptions of these "
-            "shapes and dtypes, or lower it anew"
+            f"{origin} takes the arguments ({', '.join(got)}), with the sizes of each reversed in "
+            f"the file, but as_jax was called for ({', '.join(wanted)}); give descriptions of "
+            "these shapes and dtypes, or lower it anew"
         )
-
-
-def _words(avals: list[tuple[tuple[int, ...], str]]) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in avals)
 
 
 def _derivatives(what: str, name: str, module: Any, timeout: float) -> dict[str, Any]:

@@ -8,17 +8,15 @@ other process can compile. Only the child runs the functions from `_answer` on, 
 
 import functools
 import importlib.util
+import operator
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.child import Activity, ChildLostError, Request, Stop, ask_child, serve
 from ...base.errors import InvalidArgumentError, RequirementError
 from .reactant import environment
-
-if TYPE_CHECKING:
-    import jax
 
 DTYPES = ("float32", "float64", "bfloat16")
 """Element types that can be differentiated."""
@@ -85,20 +83,29 @@ def derivatives(what: str, text: str, timeout: float) -> Mapping[str, Mapping[st
     return answers
 
 
-_INNER = "function_to_differentiate"
-
-
 def _answer(request: Request, _: Stop) -> dict[str, Any]:
     import jax
+    import jax.numpy as jnp
     from enzyme_ad.jax import hlo_call
 
-    from ..runtimes.jax.module import find_main, parse
+    from ..runtimes.jax.stablehlo import Module
 
     text = request["text"]
     with jax.enable_x64(True):
-        main = find_main(parse(text))
-        arguments, results = ([*map(_aval, main.type.inputs)], [*map(_aval, main.type.results)])
-        count, scalar = len(arguments), _scalar(text)
+        module = Module("function_to_differentiate", "the function", text)
+        arguments, results = module.arguments, module.results
+        count = len(arguments)
+        wide = jnp.float64 if any(aval.dtype == "float64" for aval in results) else jnp.float32
+
+        def weighted(*given: Any) -> Any:
+            """The sum of all results times cotangents; its gradient is their pullback.
+
+            Enzyme's own pullback fails if a program has more results than arguments.
+            """
+            values = map(operator.mul, module.bind(given[:count]), given[count:])
+            return sum(value.astype(wide).sum() for value in values)
+
+        scalar = jax.jit(weighted, keep_unused=True).lower(*arguments, *results).as_text()
 
         def forward(*given: Any) -> Any:
             def function(*args: Any) -> Any:
@@ -118,14 +125,6 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
         }
 
 
-def _aval(type_: Any) -> "jax.ShapeDtypeStruct":
-    import jax
-    import jax.numpy as jnp
-
-    types = {"f32": jnp.float32, "f64": jnp.float64, "bf16": jnp.bfloat16}
-    return jax.ShapeDtypeStruct(tuple(type_.shape), types[str(type_.element_type)])
-
-
 def _lower(function: Callable[..., Any], avals: Sequence[Any]) -> dict[str, str]:
     import jax
 
@@ -136,45 +135,6 @@ def _lower(function: Callable[..., Any], avals: Sequence[Any]) -> dict[str, str]
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         useful = [line for line in lines if not re.match(r"INTERNAL|Pipeline failed", line)]
         return {"failed": f"{type(error).__name__} {' '.join(useful[:1])[:200]}".strip()}
-
-
-def _scalar(text: str) -> str:
-    """The module of the sum of all results times cotangents, which are further arguments.
-
-    Its gradient is the pullback of the cotangents. Enzyme's own one fails if a program has more
-    results than arguments.
-    """
-    from jaxlib.mlir import ir
-
-    from ..runtimes.jax.module import find_main, parse
-
-    module = parse(text)
-    main = find_main(module)
-    inputs, outputs = [*main.type.inputs], [*main.type.results]
-    with module.context:
-        main.attributes["sym_name"] = ir.StringAttr.get(_INNER)
-        main.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    wide = "f64" if any(str(type_.element_type) == "f64" for type_ in outputs) else "f32"
-    given = [(f"%a{n}", type_) for n, type_ in enumerate(inputs)]
-    factors = [(f"%c{n}", type_) for n, type_ in enumerate(outputs)]
-    lines = [
-        f"%r:{len(outputs)} = func.call @{_INNER}({', '.join(name for name, _ in given)}) : "
-        f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, outputs))})",
-        f"%t0 = stablehlo.constant dense<0.0> : tensor<{wide}>",
-    ]
-    for n, type_ in enumerate(outputs):
-        shape = "x".join([*map(str, type_.shape), wide])
-        lines += [
-            f"%p{n} = stablehlo.multiply %r#{n}, %c{n} : {type_}",
-            f"%w{n} = stablehlo.convert %p{n} : ({type_}) -> tensor<{shape}>",
-            f"%s{n} = stablehlo.reduce(%w{n} init: %t0) applies stablehlo.add across dimensions = "
-            f"{[*range(len(type_.shape))]} : (tensor<{shape}>, tensor<{wide}>) -> tensor<{wide}>",
-            f"%t{n + 1} = stablehlo.add %t{n}, %s{n} : tensor<{wide}>",
-        ]
-    arguments = ", ".join(f"{name}: {type_}" for name, type_ in (*given, *factors))
-    head = f"func.func public @main({arguments}) -> tensor<{wide}> {{"
-    body = "\n".join([head, *lines, f"return %t{len(outputs)} : tensor<{wide}>", "}"])
-    return str(module).rstrip().removesuffix("}") + body + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -20,11 +20,10 @@ from ...base.child import (
 from ...base.errors import PyReactantError, RequirementError
 from ...julia.place import find_place
 from ...process.group import ProcessGroup
-from ..array import Aval
 from ..backend import Call, StartOptions
 from ..dtypes import as_dtype
 from ..program import Program
-from ..sharding import NamedSharding
+from ..sharding import Aval, NamedSharding
 
 if TYPE_CHECKING:
     from ..runtimes.reactant.backend import ReactantBackend
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _DEVICES = re.compile(r"--xla_force_host_platform_device_count=\S*")
 
 
-class Lowered(NamedTuple):
+class ReactantModule(NamedTuple):
     """A program as Reactant lowered it.
 
     Attributes:
@@ -68,7 +67,7 @@ def check_julia(needs: str, otherwise: str) -> None:
         raise RequirementError(f"{needs}: {error}; {otherwise}") from None
 
 
-def lower(name: str, question: Mapping[str, Any], timeout: float) -> Lowered:
+def lower(name: str, question: Mapping[str, Any], timeout: float) -> ReactantModule:
     """A program as Reactant lowers it, in a child process.
 
     Args:
@@ -90,7 +89,7 @@ def lower(name: str, question: Mapping[str, Any], timeout: float) -> Lowered:
     )
     if "failed" in reply:
         raise getattr(errors, reply["failed"], PyReactantError)(reply["message"])
-    return Lowered(reply["text"], reply["versions"], reply.get("results"))
+    return ReactantModule(reply["text"], reply["versions"], reply.get("results"))
 
 
 def environment() -> dict[str, str]:
@@ -141,7 +140,6 @@ def _call(runtime: "ReactantBackend", request: Request) -> Call:
     return Call(
         Program(**request["program"]),
         structure,
-        avals,
         avals,
         _shardings(request["out_shardings"], request["several"]),
         request["precision"],

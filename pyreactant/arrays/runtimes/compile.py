@@ -1,20 +1,19 @@
 """Compile programs: describe the arguments, lower, and look for an equal program."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...base.errors import InvalidArgumentError, ShardingError
-from ..array import Aval, DonatedArray, ShardedArray
-from ..backend import PRECISIONS, Call
+from ..array import DonatedArray, ShardedArray
+from ..backend import Call, check_precision, is_out_sharding
 from ..dtypes import as_dtype
 from ..program import Program, function_name
-from ..sharding import NamedSharding, as_sharding, is_sharding
+from ..sharding import Aval, NamedSharding, as_sharding
 from .compiled import Compiled, describe, place_of
-from .guard.operation import compiling
+from .guard.operation import compiling, program_digest
 from .mesh import check_mesh
 from .runtime import Running, current
 
@@ -63,13 +62,28 @@ def compile(
         2016.0
     """
     running = current()
-    call_ = _describe(running, program, args, out_sharding, precision, static, donate, x64)
+    program = _as_program(program)
+    check_precision(precision)
+    leaves, structure = running.backend.trees.flatten(args)
+    call_ = Call(
+        program,
+        structure,
+        tuple(_aval(running, program, args, number, leaf) for number, leaf in enumerate(leaves)),
+        _our_shardings(running, program, out_sharding),
+        precision,
+        _static(program, static),
+        _positions(program, donate, len(args)),
+        x64,
+    )
+    _check_one_set_of_devices(running, call_)
     key: Any = None
-    if running.backend.is_built_in(call_.program):
+    if running.backend.is_built_in(program):
         key = _key(running, call_)
         known = running.cache.find(key)
         if known is not None:
-            return _reuse(running, known)
+            if running.guarded is not None and known.operation is not None:
+                running.guarded.guard.ran(known.operation)  # as if it were compiled again
+            return known
     lowered = running.backend.lower(call_)
     operation = None
     if running.guarded is not None:
@@ -77,23 +91,15 @@ def compile(
         operation = compiling(call_, lowered)
         running.guarded.guard.announce(operation)
     if key is None:
-        key = (_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
+        key = (program_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
     known = running.cache.find(key) if lowered.reusable else None
-    if known is not None and known.program == call_.program:
+    if known is not None and known.program == program:
         return known
     executable = lowered.compile() if known is None else known.executable
-    compiled = Compiled(call_, executable, running.backend)
-    if running.guarded is not None and operation is not None:
-        compiled.guard(running.guarded.guard.ran, operation)
+    ran = None if running.guarded is None else running.guarded.guard.ran
+    compiled = Compiled(call_, executable, running.backend, operation, ran)
     if lowered.reusable:
         running.cache.keep(key, compiled)
-    return compiled
-
-
-def _reuse(running: Running, compiled: Compiled) -> Compiled:
-    """A program from the cache; for the guard it is compiled again."""
-    if running.guarded is not None and compiled.operation is not None:
-        running.guarded.guard.ran(compiled.operation)
     return compiled
 
 
@@ -117,43 +123,6 @@ def call(program: Program, args: tuple[Any, ...], static: Mapping[str, Any]) -> 
     return compiled(*args)
 
 
-def _describe(
-    running: Running,
-    program: Any,
-    args: tuple[Any, ...],
-    out_sharding: Any,
-    precision: str | None,
-    static: Mapping[str, Any] | None,
-    donate: int | Sequence[int],
-    x64: bool,
-) -> Call:
-    program = _as_program(program)
-    if precision is not None and precision not in PRECISIONS:
-        raise InvalidArgumentError(
-            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
-        )
-    leaves, structure = running.backend.trees.flatten(args)
-    described = [_aval(running, program, args, number, leaf) for number, leaf in enumerate(leaves)]
-    out_sharding = _outs(running, program, out_sharding)
-    outs = running.backend.trees.flatten(out_sharding, is_sharding)[0]
-    _check_one_set_of_devices(program, described, outs)
-    options = _static(program, static)
-    return Call(
-        program,
-        structure,
-        tuple(
-            leaf if isinstance(leaf, ShardedArray) else aval
-            for leaf, aval in zip(leaves, described, strict=True)
-        ),
-        tuple(described),
-        out_sharding,
-        precision,
-        options,
-        _positions(program, donate, len(args)),
-        x64,
-    )
-
-
 def _as_program(program: Any) -> Program:
     if isinstance(program, Program):
         return program
@@ -173,7 +142,8 @@ def _aval(
     if isinstance(leaf, DonatedArray):
         leaf.donate()
     sharding = as_sharding(getattr(leaf, "sharding", None))
-    if is_sharding(sharding) and hasattr(leaf, "shape") and not hasattr(leaf, "addressable_shards"):
+    described = isinstance(sharding, NamedSharding) and hasattr(leaf, "shape")
+    if described and not hasattr(leaf, "addressable_shards"):
         aval = Aval(tuple(map(int, leaf.shape)), _dtype(leaf.dtype), sharding)
         check_mesh(sharding.mesh)
         sharding.shard_shape(aval.shape)
@@ -189,12 +159,14 @@ def _dtype(dtype: Any) -> Any:
     return dtype if str(dtype).startswith("key<") else as_dtype(dtype)
 
 
-def _outs(running: Running, program: Program, out_sharding: Any) -> Any:
+def _our_shardings(running: Running, program: Program, out_sharding: Any) -> Any:
     """The tree of shardings with ours in place of JAX's."""
-    leaves, structure = running.backend.trees.flatten(out_sharding, _is_entry)
-    shardings = [leaf if leaf is None else as_sharding(leaf) for leaf in leaves]
+    leaves, structure = running.backend.trees.flatten(
+        out_sharding, lambda node: is_out_sharding(as_sharding(node))
+    )
+    shardings = list(map(as_sharding, leaves))
     for leaf in shardings:
-        if leaf is not None and not is_sharding(leaf):
+        if not is_out_sharding(leaf):
             raise ShardingError(
                 f"program {program.name!r}: out_sharding must be a pyreactant.NamedSharding or a "
                 f"tree of them, got {type(leaf).__name__}"
@@ -202,22 +174,17 @@ def _outs(running: Running, program: Program, out_sharding: Any) -> Any:
     return running.backend.trees.unflatten(structure, shardings)
 
 
-def _is_entry(node: object) -> bool:
-    return node is None or is_sharding(as_sharding(node))
-
-
-def _check_one_set_of_devices(
-    program: Program, avals: Sequence[Aval], outs: Sequence[NamedSharding]
-) -> None:
-    shardings = [*(aval.sharding for aval in avals), *(out for out in outs if out is not None)]
-    meshes = list(dict.fromkeys(sharding.mesh for sharding in shardings))
+def _check_one_set_of_devices(running: Running, call_: Call) -> None:
+    shardings, _ = running.backend.trees.flatten(call_.out_sharding, is_out_sharding)
+    results = (sharding.mesh for sharding in shardings if sharding is not None)
+    meshes = list(dict.fromkeys([*call_.meshes, *results]))
     for mesh in meshes:
         check_mesh(mesh)
     other = next((m for m in meshes if set(m.device_ids) != set(meshes[0].device_ids)), None)
     if other is not None:
         raise ShardingError(
-            f"program {program.name!r}: all arrays of a program must lie on the same devices, got "
-            f"{meshes[0]!r} and {other!r}; place one of them anew with device_put"
+            f"program {call_.program.name!r}: all arrays of a program must lie on the same "
+            f"devices, got {meshes[0]!r} and {other!r}; place one of them anew with device_put"
         )
 
 
@@ -256,7 +223,7 @@ def _positions(program: Program, donate: int | Sequence[int], count: int) -> tup
 
 
 def _key(running: Running, call_: Call, named: bool = True) -> tuple[Any, ...]:
-    outs, structure = running.backend.trees.flatten(call_.out_sharding, _is_entry)
+    outs, structure = running.backend.trees.flatten(call_.out_sharding, is_out_sharding)
     return (
         call_.program if named else None,
         call_.structure,
@@ -282,9 +249,3 @@ def _exact_key(value: Any) -> Any:
         return (type(value), value, *map(_exact_key, fields))
     inexact = isinstance(value, (float, complex, np.inexact))
     return type(value), repr(value) if inexact else value
-
-
-def _digest(text: str) -> bytes:
-    """A digest of StableHLO, without the module's name in its first line."""
-    _, _, rest = text.partition(" attributes ")
-    return hashlib.blake2b((rest or text).encode(), digest_size=32).digest()

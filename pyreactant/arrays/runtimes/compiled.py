@@ -5,16 +5,24 @@ from typing import Any
 
 from ...base.errors import InvalidArgumentError
 from ...process import progress
-from ..array import Aval, DonatedArray, ShardedArray, intern, mark_donated
+from ..array import DonatedArray, ShardedArray, mark_donated
 from ..backend import AbstractBackend, Call, Executable
 from ..dtypes import is_traced
 from ..program import Program
+from ..sharding import Aval, intern
 from ..tree import outline
 from .guard.operation import Calls, Operation
 
 
 class Compiled:
     """A compiled program; call it with arrays like those it was compiled for.
+
+    Args:
+        call: The program and the arguments that it was compiled for.
+        executable: What the runtime compiled.
+        backend: The runtime.
+        operation: The compilation, as the guard compares it; None without a guard.
+        ran: The guard's `ran`, which gets every call.
 
     Attributes:
         program: The program.
@@ -29,40 +37,29 @@ class Compiled:
         True
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_avals",
-        "_backend",
-        "_calls",
-        "_donated",
-        "_flat",
-        "_outputs",
-        "_ran",
-        "_single",
-        "_structure",
-        "executable",
-        "operation",
-        "program",
-    )
-
-    def __init__(self, call: Call, executable: Executable, backend: AbstractBackend) -> None:
+    def __init__(
+        self,
+        call: Call,
+        executable: Executable,
+        backend: AbstractBackend,
+        operation: Operation | None = None,
+        ran: Callable[[Operation, tuple[int, ...], int], int] | None = None,
+    ) -> None:
         trees = backend.trees
         self.program: Program = call.program
         self._avals = tuple(map(intern, call.avals))
         self._outputs = tuple(map(intern, executable.avals))
         self._structure = call.structure
         self.executable = executable
-        self.operation: Operation | None = None
-        self._calls: Calls | None = None
-        self._ran: Callable[[Operation, tuple[int, ...], int], int] = _ignore
+        self.operation = operation
+        self._calls = None if operation is None else Calls(operation)
+        self._ran = ran
         self._backend = backend
         # Whether each argument is one array, so that nothing need be flattened.
         positions = trees.unflatten(call.structure, range(len(call.avals)))
         self._flat = tuple(positions) == tuple(range(len(call.avals)))
         self._single = trees.is_leaf(executable.structure)
-        self._donated = tuple(
-            number for position in call.donate for number in trees.flatten(positions[position])[0]
-        )
+        self._donated = call.donated(trees)
 
     def __call__(self, *args: Any) -> Any:
         """Run the program on arrays, or trees of arrays. Collective.
@@ -87,7 +84,7 @@ class Compiled:
         if self._donated:
             self._check_donated(leaves)
         first = 0
-        if self._calls is not None:
+        if self._calls is not None and self._ran is not None:
             arrays = tuple([leaf._number for leaf in leaves])
             first = self._ran(self._calls.here(), arrays, len(self._outputs))
         # `with progress.collective()` would take longer than starting a small program.
@@ -109,17 +106,6 @@ class Compiled:
         numbers = range(first, first + len(out))
         results = list(map(ShardedArray, out, self._outputs, [backend] * len(out), numbers))
         return backend.trees.unflatten(executable.structure, results)
-
-    def guard(
-        self, ran: Callable[[Operation, tuple[int, ...], int], int], operation: Operation
-    ) -> None:
-        """Enter every call into the order that the guard compares.
-
-        Args:
-            ran: `Guard.ran`.
-            operation: The compilation.
-        """
-        self.operation, self._calls, self._ran = operation, Calls(operation), ran
 
     @property
     def output_shardings(self) -> Any:
@@ -217,8 +203,3 @@ def describe(leaf: object) -> str:
     if type(leaf).__name__ == "ArrayImpl":
         return "a jax.Array; convert it with pyreactant.from_jax first"
     return f"a {type(leaf).__name__}; place it with pyreactant.device_put first"
-
-
-def _ignore(operation: Operation, arrays: tuple[int, ...], made: int) -> int:
-    """Without a guard."""
-    return 0

@@ -4,11 +4,11 @@ Importing this imports no runtime, and not NumPy. Ray is asked only where Ray Tr
 process.
 """
 
-import importlib.util
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import InvalidArgumentError, PyReactantError, StateError
+from ...base.errors import InvalidArgumentError, StateError
 
 if TYPE_CHECKING:
     from ...process.group import ProcessGroup
@@ -26,42 +26,18 @@ MOST_CPU_DEVICES = 4096
 
 
 def check_platform(name: str) -> None:
-    """Check the name of a platform.
-
-    Raises:
-        InvalidArgumentError: It is unknown; the message has the known ones.
-    """
-    if name not in PLATFORMS:
-        raise InvalidArgumentError(f"unknown platform {name!r}; known are: {', '.join(PLATFORMS)}")
+    """Check the name of a platform; InvalidArgumentError has the known ones."""
+    _check_known("platform", name, PLATFORMS)
 
 
 def check_backend(name: str) -> None:
-    """Check the name of a runtime.
-
-    Raises:
-        InvalidArgumentError: It is unknown; the message has the known ones.
-    """
-    if name not in BACKENDS:
-        raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
+    """Check the name of a runtime; InvalidArgumentError has the known ones."""
+    _check_known("backend", name, BACKENDS)
 
 
-def usable_backends() -> tuple[str, ...]:
-    """The runtimes that are installed and set up; starts none."""
-    return tuple(
-        name
-        for name, (_, package) in BACKENDS.items()
-        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
-    )
-
-
-def _julia_is_settled() -> bool:
-    from ...julia.place import find_place
-
-    try:
-        find_place()
-    except PyReactantError:
-        return False
-    return True
+def _check_known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InvalidArgumentError(f"unknown {what} {name!r}; known are: {', '.join(known)}")
 
 
 SOURCE = "Ray Train"
@@ -113,9 +89,3 @@ def check_workers(backend: str, group: "ProcessGroup | None") -> "ProcessGroup |
     return ProcessGroup(
         group.num_processes, group.process_index, group.coordinator_address, source=SOURCE
     )
-
-
-def reached_preemption() -> bool | None:
-    """Whether a node of the train loop is about to be preempted; None outside. Collective."""
-    train = train_module()
-    return None if train is None else train.get_preemption_info() is not None

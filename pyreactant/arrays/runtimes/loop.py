@@ -18,7 +18,7 @@ from ...process import supervised
 from ...process.supervised import metrics
 from .collective import everywhere, exchange_json
 from .known import train_module
-from .runtime import current
+from .runtime import current, is_initialized, num_processes
 
 
 def reached_preemption(step: int) -> bool:
@@ -48,12 +48,8 @@ def reached_preemption(step: int) -> bool:
     """
     if supervised.connection is not None:
         return supervised.connection.reached_preemption(step)
-    from .known import reached_preemption as reached_in_ray
-    from .runtime import is_initialized, num_processes
-
-    if (reached := reached_in_ray()) is not None:
-        return reached
-
+    if (train := train_module()) is not None:
+        return train.get_preemption_info() is not None
     if is_initialized() and num_processes() > 1:
         raise StateError(
             f"reached_preemption needs a supervisor if there are several processes (got "

@@ -1,11 +1,8 @@
 """Meshes over the devices of the run: checked, and in the order of the hardware's network."""
 
-import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from ...base.errors import RequirementError, ShardingError, argument
-from ..backend import AbstractBackend
 from ..mesh import Mesh
 from .runtime import current
 
@@ -49,22 +46,6 @@ def check_mesh(mesh: Mesh) -> None:
     running.meshes.add(mesh)
 
 
-@runtime_checkable
-class HardwareOrder(Protocol):
-    """A runtime that knows where its devices are."""
-
-    def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
-        """Positions of all devices, row-major over a mesh of this shape.
-
-        Args:
-            shape: Number of devices along each mesh axis; their product is the number of devices.
-            split: As `allow_split_physical_axes` of `make_mesh`.
-
-        Raises:
-            ShardingError: There is no order for this shape.
-        """
-
-
 def make_mesh(
     shape: Sequence[int],
     axis_names: Sequence[str],
@@ -99,20 +80,15 @@ def make_mesh(
     """
     mesh = Mesh(shape, axis_names, axis_types=axis_types)
     check_mesh(mesh)
-    order = _order(current().backend, mesh.shape, allow_split_physical_axes)
-    if order == mesh.device_ids:
-        return mesh
-    return Mesh(mesh.shape, mesh.axis_names, order, axis_types=mesh.axis_types)
-
-
-def _order(backend: AbstractBackend, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
-    if isinstance(backend, HardwareOrder):
-        return backend.hardware_order(shape, split)
-    if backend.devices()[0].platform == "tpu":
+    backend = current().backend
+    order = backend.hardware_order(mesh.shape, allow_split_physical_axes)
+    if order is None and backend.devices()[0].platform == "tpu":
         raise RequirementError(
             "make_mesh needs the coordinates of TPU devices, which the runtime "
             f"{backend.name!r} does not give; name the order with "
-            f"pyreactant.Mesh({shape}, ..., device_ids=...), for instance the device_ids that "
+            f"pyreactant.Mesh({mesh.shape}, ..., device_ids=...), for instance the device_ids that "
             "make_mesh gives on the JAX runtime on this slice"
         )
-    return tuple(range(math.prod(shape)))
+    if order in (None, mesh.device_ids):
+        return mesh
+    return Mesh(mesh.shape, mesh.axis_names, order, axis_types=mesh.axis_types)

@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import DTypeError, InvalidArgumentError, ShardingError
-from ..array import Aval, ShardedArray, intern
+from ..array import ShardedArray
 from ..dtypes import as_array, as_dtype
 from ..program import Program
-from ..sharding import Index, NamedSharding, as_sharding, process_local_blocks
-from ..tree import broadcast
+from ..sharding import (
+    Aval,
+    Index,
+    NamedSharding,
+    as_sharding,
+    intern,
+    process_local_blocks,
+)
+from ..tree import IsLeaf, broadcast
 from .collective import equal_everywhere, from_equal_blocks
 from .compile import compile
 from .compiled import describe
 from .guard.operation import placing
 from .mesh import check_mesh
-from .runtime import Running, current, devices, local_devices, process_index
+from .runtime import Running, current, devices, process_index
 
 RESHARD = Program(
     "reshard",
@@ -54,7 +61,8 @@ def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
     Examples:
         >>> w = pr.device_put({"a": np.ones((8, 4)), "b": np.zeros(4)}, {"a": rows, "b": whole})
     """
-    return _each(_put_checked if check else _put, x, sharding, "device_put")
+    put = _put_checked if check else _put
+    return _each("device_put", put, x, "the arrays", sharding=(sharding, _is_sharding))
 
 
 _NUMBERS = (bool, int, float, complex)  # of Python, which has no element types
@@ -90,16 +98,20 @@ def _check_whole(number: Any, sharding: NamedSharding) -> None:
 
 
 def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:
-    running = current()
+    backend = current().backend
     check_mesh(sharding.mesh)
     sharding.shard_shape(x.shape)
-    number = 0
-    if running.guarded is not None:
-        described = Aval(x.shape, x.dtype, sharding)
-        operation = placing("device_put", described, running.backend.key_data(x))
-        number = running.guarded.guard.announce(operation, made=1)
-    value, aval = running.backend.put_key(x, sharding)
-    return ShardedArray(value, aval, running.backend, number)
+    number = _announce("device_put", Aval(x.shape, x.dtype, sharding), lambda: backend.key_data(x))
+    value, aval = backend.put_key(x, sharding)
+    return ShardedArray(value, aval, backend, number)
+
+
+def _announce(kind: str, aval: Aval, values: Callable[[], np.ndarray | None] = lambda: None) -> int:
+    """Announce a placement to the guard; the number of the array, 0 without a guard."""
+    guarded = current().guarded
+    if guarded is None:
+        return 0
+    return guarded.guard.announce(placing(kind, aval, values()), made=1)
 
 
 def _is_key(x: Any) -> bool:
@@ -126,24 +138,20 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
         >>> table = np.arange(64, dtype=np.float32).reshape(8, 8)
         >>> y = pr.from_callback((8, 8), np.float32, sharding, lambda index: table[index])
     """
-    trees = current().backend.trees
-    shapes, structure = trees.flatten(shape, _is_shape)
-    if trees.is_leaf(structure):
+
+    def place(shape: Any, dtype: Any, sharding: Any, callback: Any) -> ShardedArray:
         return _place("from_callback", _as_shape(shape), as_dtype(dtype), sharding, callback)
-    tree = trees.unflatten(structure, [0] * len(shapes))
-    dtypes, shardings, callbacks = (
-        broadcast(trees, given, tree, is_leaf, f"from_callback: {name}", "the shapes")
-        for name, given, is_leaf in (
-            ("dtype", dtype, _is_dtype),
-            ("sharding", sharding, _is_sharding),
-            ("callback", callback, callable),
-        )
+
+    return _each(
+        "from_callback",
+        place,
+        shape,
+        "the shapes",
+        _is_shape,
+        dtype=(dtype, _is_dtype),
+        sharding=(sharding, _is_sharding),
+        callback=(callback, callable),
     )
-    placed = [
-        _place("from_callback", _as_shape(shape), as_dtype(kind), where, read)
-        for shape, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
-    ]
-    return trees.unflatten(structure, placed)
 
 
 def _place(
@@ -158,7 +166,7 @@ def _place(
     """Place one array for the function `kind`; `values` are compared by the guard."""
     running = current()
     sharding = _our_sharding(sharding)
-    _check_placement(running, shape, dtype, sharding)
+    _check_placement(shape, dtype, sharding)
 
     def read(index: Index) -> np.ndarray:
         block = as_array(callback(index))
@@ -171,11 +179,9 @@ def _place(
         return block
 
     aval = intern(Aval(shape, dtype, sharding))
-    number = 0
-    if running.guarded is not None:
-        if values is None and set(sharding.cuts(len(shape))) <= {1}:
-            values = read(tuple(slice(0, n) for n in shape))  # every process gives it whole
-        number = running.guarded.guard.announce(placing(kind, aval, values), made=1)
+    if running.guarded is not None and values is None and set(sharding.cuts(len(shape))) <= {1}:
+        values = read(tuple(slice(0, n) for n in shape))  # every process gives it whole
+    number = _announce(kind, aval, lambda: values)
     if running.guarded is not None and values is None:
         value = from_equal_blocks(running.backend, running.group, kind, aval, read)
     else:
@@ -211,30 +217,21 @@ def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> A
         >>> pr.from_process_local(mine, rows).shape
         (8, 4)
     """
-    if global_shape is None:
-        return _each(_from_local, local, sharding, "from_process_local")
-    trees = current().backend.trees
-    leaves, structure = trees.flatten(local)
-    if trees.is_leaf(structure):
-        return _from_local(local, sharding, global_shape)
-    shapes = broadcast(
-        trees, global_shape, local, _is_shape, "from_process_local: global_shape", "local"
-    )
-    shardings = broadcast(
-        trees, sharding, local, _is_sharding, "from_process_local: sharding", "local"
-    )
-    return trees.unflatten(structure, list(map(_from_local, leaves, shardings, shapes)))
+    prefixes = {"sharding": (sharding, _is_sharding)}
+    if global_shape is not None:
+        prefixes["global_shape"] = (global_shape, _is_shape)
+    return _each("from_process_local", _from_local, local, "local", None, **prefixes)
 
 
 def _from_local(local: Any, sharding: Any, global_shape: Any = None) -> ShardedArray:
     array, sharding = as_array(local), _our_sharding(sharding)
     check_mesh(sharding.mesh)
-    mine = sharding.mesh.positions_of(frozenset(d.position for d in local_devices()))
+    mine = sharding.mesh.positions_of(current().backend.local_positions)
     if global_shape is None:
         shape = _inferred_shape(array.shape, sharding, mine)
     else:
         shape = _as_shape(global_shape)
-    _check_placement(current(), shape, array.dtype, sharding)
+    _check_placement(shape, array.dtype, sharding)
     local_shape, place = process_local_blocks(sharding, shape, mine)
     if array.shape != local_shape:
         raise ShardingError(
@@ -288,10 +285,8 @@ def from_jax(array: Any) -> Any:
 def _take(running: Running, array: Any) -> ShardedArray:
     value, aval = running.backend.from_jax(array)
     if not _is_key(array):
-        _check_dtype(running, aval.dtype)
-    number = 0
-    if running.guarded is not None:
-        number = running.guarded.guard.announce(placing("from_jax", aval), made=1)
+        _check_dtype(aval.dtype)
+    number = _announce("from_jax", aval)
     return ShardedArray(value, intern(aval), running.backend, number)
 
 
@@ -328,7 +323,7 @@ def reshard(tree: Any, sharding: Any) -> Any:
         >>> pr.reshard(x, rows).sharding == rows
         True
     """
-    return _each(_reshard, tree, sharding, "reshard")
+    return _each("reshard", _reshard, tree, "the arrays", sharding=(sharding, _is_sharding))
 
 
 def _reshard(x: Any, sharding: Any) -> ShardedArray:
@@ -347,14 +342,34 @@ def _check_arrays(what: str, leaves: Sequence[Any]) -> None:
             )
 
 
-def _each(action: Callable[[Any, Any], Any], tree: Any, sharding: Any, what: str) -> Any:
-    """Apply an action to each leaf of a tree and its sharding."""
+def _each(
+    function: str,
+    action: Callable[..., ShardedArray],
+    tree: Any,
+    of: str,
+    is_leaf: IsLeaf | None = None,
+    **prefixes: tuple[Any, IsLeaf],
+) -> Any:
+    """Apply an action to each leaf of a tree, and to its entry in each prefix of the tree.
+
+    Args:
+        function: What the user called, for the message.
+        action: Called with a leaf and its entries.
+        tree: The tree.
+        of: What the tree is, for the message.
+        is_leaf: What counts as a leaf of it.
+        **prefixes: Of each argument that is such a prefix, and what counts as an entry of it.
+    """
     trees = current().backend.trees
-    leaves, structure = trees.flatten(tree)
+    leaves, structure = trees.flatten(tree, is_leaf)
     if trees.is_leaf(structure):
-        return action(leaves[0], sharding)
-    shardings = broadcast(trees, sharding, tree, _is_sharding, f"{what}: sharding", "the arrays")
-    return trees.unflatten(structure, list(map(action, leaves, shardings)))
+        return action(leaves[0], *(prefix for prefix, _ in prefixes.values()))
+    places = trees.unflatten(structure, [0] * len(leaves))
+    entries = [
+        broadcast(trees, prefix, places, is_entry, f"{function}: {name}", of)
+        for name, (prefix, is_entry) in prefixes.items()
+    ]
+    return trees.unflatten(structure, list(map(action, leaves, *entries)))
 
 
 def _is_sharding(node: object) -> bool:
@@ -385,18 +400,17 @@ def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(n) for n in sizes)
 
 
-def _check_placement(
-    running: Running, shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding
-) -> None:
+def _check_placement(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> None:
     check_mesh(sharding.mesh)
     sharding.shard_shape(shape)
-    _check_dtype(running, dtype)
+    _check_dtype(dtype)
 
 
-def _check_dtype(running: Running, dtype: np.dtype[Any]) -> None:
-    held = running.backend.capabilities().dtypes
+def _check_dtype(dtype: np.dtype[Any]) -> None:
+    backend = current().backend
+    held = backend.dtypes()
     if dtype.name not in held:
         raise DTypeError(
-            f"{running.backend.name} on {devices()[0].platform} does not hold {dtype.name} "
+            f"{backend.name} on {devices()[0].platform} does not hold {dtype.name} "
             f"unchanged; convert the array to one of {', '.join(sorted(held))}"
         )

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -23,29 +24,24 @@ if TYPE_CHECKING:
     from .guard import Guarded
 
 
-class Recent(dict[Any, Compiled]):
-    """The programs that were used last; older ones are dropped, and their memory is freed.
+_MOST_PROGRAMS = 256
 
-    Args:
-        most: How many are kept.
-    """
 
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
+class Recent(OrderedDict[Any, Compiled]):
+    """The 256 programs that were used last; older ones are dropped, and their memory is freed."""
 
     def find(self, key: Any) -> Compiled | None:
         """The program of a key, which is now the last used; None if there is none."""
-        value = self.pop(key, None)
-        if value is not None:
-            self[key] = value
-        return value
+        compiled = self.get(key)
+        if compiled is not None:
+            self.move_to_end(key)
+        return compiled
 
     def keep(self, key: Any, compiled: Compiled) -> None:
         """Keep a program, unless there is one of this key."""
         self.setdefault(key, compiled)
-        while len(self) > self._most:
-            del self[next(iter(self))]
+        if len(self) > _MOST_PROGRAMS:
+            self.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -59,15 +55,17 @@ class Running:
         cache: Compiled programs, by name or by their StableHLO; the last used ones.
         calls: Compiled programs of called `Program` objects.
         meshes: Meshes that fit the devices of the run.
+        barriers: How often each barrier was used, which is part of its name for the runtime.
         guarded: What compares the operations of the processes.
     """
 
     backend: AbstractBackend
     group: ProcessGroup
     options: StartOptions
-    cache: Recent = field(default_factory=lambda: Recent(256))
-    calls: Recent = field(default_factory=lambda: Recent(256))
+    cache: Recent = field(default_factory=Recent)
+    calls: Recent = field(default_factory=Recent)
     meshes: set[Mesh] = field(default_factory=set)
+    barriers: Counter[str] = field(default_factory=Counter)
     guarded: "Guarded | None" = None
 
 
@@ -197,16 +195,17 @@ def _load(name: str) -> AbstractBackend:
     try:
         make = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        advice = f"install it with: python -m pip install {package}"
+        pip, advice = "python -m pip install", "install it with"
         if not isinstance(error, ModuleNotFoundError):
+            pip += " --force-reinstall"
             advice = (
                 "it is there, but does not load: see whether memory is limited (ulimit -v), or "
-                f"install it again with: python -m pip install --force-reinstall {package}"
+                "install it again with"
             )
-        raise RequirementError(
-            f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
-            f"{advice}"
-        ) from error
+        problem = (
+            f"backend {name!r} needs the package {package}, which cannot be imported ({error})"
+        )
+        raise RequirementError(problem, f"{pip} {package}", advice=advice) from error
     return make()
 
 
@@ -239,7 +238,7 @@ def _check_same(running: Running, asked: Mapping[str, Any]) -> None:
     if runs["platform"] is None:
         runs["platform"] = running.backend.devices()[0].platform
     if runs["num_cpu_devices"] is None and runs["platform"] == "cpu":
-        runs["num_cpu_devices"] = len(_local(running.backend, running.group))
+        runs["num_cpu_devices"] = len(running.backend.local_positions)
     differ = {k: v for k, v in asked.items() if v is not None and v != runs[k]}
     if differ:
         asked_text = ", ".join(f"{k}={v!r}" for k, v in differ.items())
@@ -249,10 +248,6 @@ def _check_same(running: Running, asked: Mapping[str, Any]) -> None:
             f"{runs_text}; a process has one runtime for its whole life: start a new process, or "
             "call initialize before anything else"
         )
-
-
-def _local(backend: AbstractBackend, group: ProcessGroup) -> tuple[Device, ...]:
-    return tuple(d for d in backend.devices() if d.process_index == group.process_index)
 
 
 def current() -> Running:
@@ -338,8 +333,8 @@ def local_devices() -> tuple[Device, ...]:
         >>> len(pr.local_devices())
         8
     """
-    running = current()
-    return _local(running.backend, running.group)
+    backend = current().backend
+    return tuple(d for d in backend.devices() if d.position in backend.local_positions)
 
 
 _YEAR = 365 * 24 * 3600  # seconds
@@ -367,5 +362,6 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
             f"{argument('timeout')} must be positive seconds, at most a year, got {timeout!r}"
         )
     if running.group.num_processes > 1:
+        running.barriers[name] += 1
         with progress.collective():
-            running.backend.barrier(name, timeout)
+            running.backend.barrier(f"{name}/{running.barriers[name]}", timeout)

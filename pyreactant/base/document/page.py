@@ -39,7 +39,7 @@ class HasPage(abc.ABC):
             RequirementError: jinja2, which makes the page, is not installed.
             FileError: The file cannot be written, or must not be replaced.
         """
-        page = rendered(self.document())
+        page = _filled("document.html", document=self.document())
         if path is not None:
             write_output(page, Path(path), overwrite=overwrite)
         return page
@@ -51,25 +51,13 @@ def can_render() -> bool:
 
 
 def check_page(path: Path | None) -> None:
-    """Check before anything runs that a page can be made.
-
-    Args:
-        path: The file of the page; None if none is requested.
+    """Check before anything runs that a page can be made, if one is requested.
 
     Raises:
         RequirementError: jinja2 is not installed.
     """
     if path is not None:
         _check_jinja()
-
-
-def rendered(document: Document) -> str:
-    """The page of a document; the same document always gives the same text.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
-    return _filled("document.html", document=document)
 
 
 def fragment(mark: Cell, table: Table) -> str:

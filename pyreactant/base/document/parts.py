@@ -37,12 +37,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A linear bar of pieces.
-
-    Attributes:
-        text: What it shows, for readers who do not see it.
-        parts: Its pieces, from left to right.
-    """
+    """A linear bar of pieces, from left to right; `text` is for readers who do not see it."""
 
     kind: ClassVar[str] = "bar"
 
@@ -137,12 +132,7 @@ class Table:
 
 
 def facts(caption: str, rows: Sequence[tuple[str, Cell | str]]) -> Table:
-    """A table of names and values, without those that have none.
-
-    Args:
-        caption: What the table shows on a page.
-        rows: Names and values.
-    """
+    """A table of names and values, without those that have none."""
     return Table(caption, ["fact", "value"], [row for row in rows if row[1]], look="facts")
 
 
@@ -173,12 +163,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph.
-
-    Attributes:
-        text: Its text.
-        look: As that of a cell, or "small".
-    """
+    """A paragraph; its look is as that of a cell, or "small"."""
 
     kind: ClassVar[str] = "paragraph"
     text: str
@@ -187,12 +172,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text with the line breaks that it has, such as a traceback or a command.
-
-    Attributes:
-        text: The text.
-        title: Its title; "" for none.
-    """
+    """Text with the line breaks that it has, such as a traceback or a command."""
 
     kind: ClassVar[str] = "lines"
     text: str
@@ -201,12 +181,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list.
+    """A list of texts, or of cells with a link and the text behind that.
 
-    Attributes:
-        items: Its items, each a text, or a cell with a link and the text behind that.
-        more: Number of items that are not shown.
-        look: Class of the list in the style sheet.
+    `more` is the number of items that are not shown.
     """
 
     kind: ClassVar[str] = "items"
@@ -232,9 +209,7 @@ class Legend:
 class Group:
     """Parts beside each other where there is room.
 
-    Attributes:
-        parts: The parts.
-        look: "side", "figures", "figures narrow" or "maps".
+    Its look is "side", "figures", "figures narrow" or "maps".
     """
 
     kind: ClassVar[str] = "group"
@@ -244,15 +219,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A rectangle of a picture, in the picture's units.
+    """A rectangle of a picture; `x` and `y` are its upper left corner, in the picture's units.
 
     Attributes:
-        x: Its left side.
-        y: Its upper side.
-        width: Its width.
-        height: Its height.
         colour: Number of its colour, as that of a `Piece`; None for an outline on paper.
-        opacity: How much of its colour is seen, from 0 to 1.
         title: What a pointer above it shows.
     """
 
@@ -270,9 +240,7 @@ class Label:
     """A text in a picture.
 
     Attributes:
-        x: Where it starts, has its middle or ends.
         y: Its middle.
-        text: The text.
         anchor: "start", "middle" or "end": what is at `x`.
         look: "strong", "faint" or "".
     """
@@ -291,10 +259,7 @@ class Picture:
     Attributes:
         text: What it shows, for readers who do not see it.
         width: Its width in units of its own; one is about a pixel.
-        height: Its height in the same units.
-        rectangles: The rectangles, those in front last.
         labels: The labels, in front of all rectangles.
-        caption: Its caption; "" for none.
         detail: Small text behind the caption.
         note: Small text below it.
         look: "wide", "narrow", or "map": a grid that is stretched to one size.
@@ -314,12 +279,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Parts below a caption, on a card.
-
-    Attributes:
-        caption: The caption.
-        parts: The parts.
-    """
+    """Parts below a caption, on a card."""
 
     kind: ClassVar[str] = "figure"
     caption: str
@@ -331,8 +291,6 @@ class Folded:
     """Parts below a title that shows or hides them.
 
     Attributes:
-        title: The title.
-        parts: The parts.
         note: Small text behind the title.
         id: What links to it name.
         open: Whether the parts are shown at first.
@@ -348,12 +306,9 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section.
+    """A section; without parts it is left out.
 
-    Attributes:
-        title: Its title.
-        parts: Its parts; without any it is left out.
-        titled: Whether the title is shown; if not, it is for readers who do not see the page.
+    A title that is not shown is for readers who do not see the page.
     """
 
     kind: ClassVar[str] = "section"

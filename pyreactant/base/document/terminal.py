@@ -50,7 +50,7 @@ def printed(parts: Iterable[Part]) -> "Iterator[RenderableType]":
         elif line.whole:
             yield Text(line.text, no_wrap=True, overflow="ignore")
         else:
-            yield Text(line.text, STYLES.get(line.look, ""))
+            yield Text.assemble(line.name, (line.text, STYLES.get(line.look, "")))
 
 
 def text_of(parts: Iterable[Part], width: int | None) -> str:
@@ -61,7 +61,7 @@ def text_of(parts: Iterable[Part], width: int | None) -> str:
         width: Width of the text; None breaks no line, and takes no tables but facts.
     """
     if width is None:
-        lines = [line.text for line in _lines(parts) if not isinstance(line, Table)]
+        lines = [f"{x.name}{x.text}" for x in _lines(parts) if not isinstance(x, Table)]
     else:
         from rich.console import Console, Group
 
@@ -74,9 +74,12 @@ def text_of(parts: Iterable[Part], width: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """A line, with what is before it and has no look."""
+
     text: str
     look: str = ""
     whole: bool = False
+    name: str = ""
 
 
 def _lines(parts: Iterable[Part]) -> Iterator[_Line | Table]:
@@ -113,7 +116,7 @@ def _fact_lines(rows: Sequence[Sequence[Cell]]) -> Iterator[_Line]:
     room = 2 + max((len(row[0].text) for row in rows), default=0)
     for name, *values in rows:
         text = "  ".join(value.text for value in values)
-        yield _Line(f"{name.text:{room}}{text}", values[0].look if values else "")
+        yield _Line(text, values[0].look if values else "", name=name.text.ljust(room))
 
 
 def _rich(table: Table) -> "RichTable":

@@ -32,10 +32,8 @@ class Generation:
     Attributes:
         name: libtpu's name, such as "v5e".
         prefix: Prefix of Cloud TPU's accelerator types, such as "v5litepod".
-        counts_cores: Whether N in "v5p-N" counts TensorCores; otherwise it counts chips.
-        cores_per_chip: TensorCores of a chip.
+        cores_per_chip: TensorCores of a chip; N in "v5p-N" counts them.
         devices_per_chip: JAX devices of a chip.
-        chip_config: libtpu's `chip_config_name` that gives this number of devices.
         dimensions: Number of dimensions of the ICI network.
         torus_side: A dimension that is a multiple of it forms a ring.
         one_vm: A shape beyond 2x2 that Cloud TPU puts on one VM.
@@ -44,7 +42,6 @@ class Generation:
         peak_flops: FLOP/s of a chip by element type.
         hbm_bandwidth: Bytes/s of a chip.
         ici_bandwidth: Bytes/s of a chip, over all links, both directions added.
-        ici_links: Number of links of a chip.
         dcn_bandwidth: Bytes/s of a chip between slices; None if not published.
         max_chips: Number of chips of the largest slice.
         runtime_version: TPU VM image for JAX; None if Cloud TPU's API does not offer one.
@@ -53,23 +50,30 @@ class Generation:
 
     name: str
     prefix: str
-    counts_cores: bool
-    cores_per_chip: int
-    devices_per_chip: int
-    chip_config: str
-    dimensions: int
-    torus_side: int
+    cores_per_chip: int = 2
+    devices_per_chip: int = 1
+    dimensions: int = 3
+    torus_side: int = 4
     one_vm: tuple[int, ...] | None = None
     hbm_bytes: int
     hbm_bytes_per_chip: int
     peak_flops: Mapping[str, float] = field(hash=False)
     hbm_bandwidth: float
     ici_bandwidth: float
-    ici_links: int
     dcn_bandwidth: float | None = None
     max_chips: int
-    runtime_version: str | None
+    runtime_version: str | None = "tpu-ubuntu2204-base"
     machine: str | None = None
+
+    @property
+    def ici_links(self) -> int:
+        """Number of links of a chip, two for each dimension."""
+        return 2 * self.dimensions
+
+    @property
+    def chip_config(self) -> str:
+        """The `chip_config_name` of libtpu that gives this number of devices."""
+        return "megacore" if self.cores_per_chip > self.devices_per_chip else "default"
 
 
 def _gib(amount: float) -> int:
@@ -80,10 +84,7 @@ _ALL = (
     Generation(
         name="v2",
         prefix="v2",
-        counts_cores=True,
-        cores_per_chip=2,
         devices_per_chip=2,
-        chip_config="default",
         dimensions=2,
         torus_side=16,
         hbm_bytes=_gib(7.48),
@@ -91,17 +92,12 @@ _ALL = (
         peak_flops={"bfloat16": 46e12},
         hbm_bandwidth=700e9,
         ici_bandwidth=8 * 62e9,
-        ici_links=4,
         max_chips=256,
-        runtime_version="tpu-ubuntu2204-base",
     ),
     Generation(
         name="v3",
         prefix="v3",
-        counts_cores=True,
-        cores_per_chip=2,
         devices_per_chip=2,
-        chip_config="default",
         dimensions=2,
         torus_side=32,
         hbm_bytes=_gib(15.48),
@@ -109,36 +105,23 @@ _ALL = (
         peak_flops={"bfloat16": 123e12},
         hbm_bandwidth=900e9,
         ici_bandwidth=8 * 82e9,
-        ici_links=4,
         max_chips=1024,
-        runtime_version="tpu-ubuntu2204-base",
     ),
     Generation(
         name="v4",
         prefix="v4",
-        counts_cores=True,
-        cores_per_chip=2,
-        devices_per_chip=1,
-        chip_config="megacore",
-        dimensions=3,
-        torus_side=4,
         hbm_bytes=_gib(30.75),
         hbm_bytes_per_chip=_gib(32),
         peak_flops={"bfloat16": 275e12, "int8": 275e12},
         hbm_bandwidth=1200e9,
         ici_bandwidth=12 * 50e9,
-        ici_links=6,
         max_chips=4096,
-        runtime_version="tpu-ubuntu2204-base",
         machine="ct4p-hightpu",
     ),
     Generation(
         name="v5e",
         prefix="v5litepod",
-        counts_cores=False,
         cores_per_chip=1,
-        devices_per_chip=1,
-        chip_config="default",
         dimensions=2,
         torus_side=16,
         one_vm=(2, 4),
@@ -147,7 +130,6 @@ _ALL = (
         peak_flops={"bfloat16": 197e12, "int8": 393e12},
         hbm_bandwidth=819e9,
         ici_bandwidth=400e9,
-        ici_links=4,
         dcn_bandwidth=6.4e12 / 8 / 256,
         max_chips=256,
         runtime_version="v2-alpha-tpuv5-lite",
@@ -156,18 +138,11 @@ _ALL = (
     Generation(
         name="v5p",
         prefix="v5p",
-        counts_cores=True,
-        cores_per_chip=2,
-        devices_per_chip=1,
-        chip_config="megacore",
-        dimensions=3,
-        torus_side=4,
         hbm_bytes=_gib(95.73),
         hbm_bytes_per_chip=_gib(95),
         peak_flops={"bfloat16": 459e12, "int8": 918e12, "float8": 459e12},
         hbm_bandwidth=2765e9,
         ici_bandwidth=1200e9,
-        ici_links=6,
         dcn_bandwidth=50e9 / 8,
         max_chips=6144,
         runtime_version="v2-alpha-tpuv5",
@@ -176,10 +151,7 @@ _ALL = (
     Generation(
         name="v6e",
         prefix="v6e",
-        counts_cores=False,
         cores_per_chip=1,
-        devices_per_chip=1,
-        chip_config="default",
         dimensions=2,
         torus_side=16,
         one_vm=(2, 4),
@@ -188,7 +160,6 @@ _ALL = (
         peak_flops={"bfloat16": 918e12, "int8": 1836e12, "float8": 918e12},
         hbm_bandwidth=1638e9,
         ici_bandwidth=800e9,
-        ici_links=4,
         dcn_bandwidth=100e9 / 8,
         max_chips=256,
         runtime_version="v2-alpha-tpuv6e",
@@ -197,18 +168,12 @@ _ALL = (
     Generation(
         name="tpu7x",
         prefix="tpu7x",
-        counts_cores=True,
-        cores_per_chip=2,
         devices_per_chip=2,
-        chip_config="default",
-        dimensions=3,
-        torus_side=4,
         hbm_bytes=_gib(94.74),
         hbm_bytes_per_chip=_gib(192),
         peak_flops={"bfloat16": 2307e12, "float8": 4614e12},
         hbm_bandwidth=7380e9,
         ici_bandwidth=1200e9,
-        ici_links=6,
         dcn_bandwidth=100e9 / 8,
         max_chips=9216,
         runtime_version=None,
@@ -216,11 +181,10 @@ _ALL = (
     ),
 )
 
-GENERATIONS: Mapping[str, Generation] = {found.name: found for found in _ALL}
+GENERATIONS: Mapping[str, Generation] = {g.name: g for g in _ALL}
 
 ALIASES: Mapping[str, str] = {
-    **{found.prefix: found.name for found in _ALL},
-    **{found.name: found.name for found in _ALL},
+    **{name: g.name for g in _ALL for name in (g.prefix, g.name)},
     "v5lite": "v5e",
     "v7x": "tpu7x",
 }
@@ -248,19 +212,14 @@ _SINGLE_CHIP: dict[str, tuple[Shape, ...]] = {"tpu7x": ((1, 1, 1),)}
 
 @functools.cache
 def shapes(generation: Generation, max_chips: int | None = None) -> tuple[Shape, ...]:
-    """Every shape of a generation's slices, ascending.
-
-    Args:
-        generation: The TPU generation.
-        max_chips: Number of chips of the largest shape; None for all shapes.
-    """
+    """Every shape of a generation's slices, ascending."""
     most = min(max_chips or generation.max_chips, generation.max_chips)
     if generation.dimensions == 2:
-        found = list(_SQUARES[generation.name])
+        known = [*_SQUARES[generation.name]]
     else:
-        found = [*_SINGLE_CHIP.get(generation.name, ()), *_BELOW_A_CUBE, *_cubes(most // 64)]
+        known = [*_SINGLE_CHIP.get(generation.name, ()), *_BELOW_A_CUBE, *_cubes(most // 64)]
     return tuple(
-        sorted((s for s in found if math.prod(s) <= most), key=lambda s: (math.prod(s), sum(s)))
+        sorted((s for s in known if math.prod(s) <= most), key=lambda s: (math.prod(s), sum(s)))
     )
 
 
@@ -284,8 +243,6 @@ def host_bounds(generation: Generation, shape: Shape, chips_per_host: int | None
     """Chips of one VM: 2x2, or the whole slice if it is smaller or 2x4.
 
     Args:
-        generation: The TPU generation.
-        shape: Chips of one slice along each dimension.
         chips_per_host: 1, 4 or 8, from a GKE machine type; None for Cloud TPU's own choice.
 
     Returns:
@@ -317,7 +274,7 @@ def slice_name(generation: Generation, shape: Shape) -> str:
 
 def count(generation: Generation, chips: int) -> int:
     """The number N in "v6e-N" or "v5p-N"."""
-    return chips * generation.cores_per_chip if generation.counts_cores else chips
+    return chips * generation.cores_per_chip
 
 
 def shape_text(shape: Shape) -> str:

@@ -53,13 +53,12 @@ def nearest(name: str) -> list[str]:
     numbers = [int(n[:9]) for n in re.findall(r"[0-9]+", rest[-1] if rest else "")] or [1]
     if len(numbers) > 1:
         wanted = tuple(sorted(n for n in numbers if n))
-        found = sorted(shapes(generation), key=lambda shape: _distance(shape, wanted))
-        return [f"{generation.name}:{shape_text(shape)}" for shape in found[:4]]
-    per_count = generation.cores_per_chip if generation.counts_cores else 1
-    chips = max(numbers[0], 1) / per_count
+        close = sorted(shapes(generation), key=lambda shape: _distance(shape, wanted))
+        return [f"{generation.name}:{shape_text(shape)}" for shape in close[:4]]
+    chips = max(numbers[0], 1) / generation.cores_per_chip
     named = [s for s in shapes(generation) if ":" not in slice_name(generation, s)]
-    found = sorted(named, key=lambda shape: abs(math.log(math.prod(shape) / chips)))
-    return [slice_name(generation, shape) for shape in found[:3]]
+    close = sorted(named, key=lambda shape: abs(math.log(math.prod(shape) / chips)))
+    return [slice_name(generation, shape) for shape in close[:3]]
 
 
 def _generation(head: str) -> Generation:
@@ -74,21 +73,10 @@ def _distance(shape: Shape, wanted: Shape) -> tuple[float, int]:
     return round(chips, 9), sides
 
 
-def notes(generation: Generation, shape: Shape, bounds: Shape) -> tuple[str, ...]:
-    """Remarks on a slice's names and numbers.
-
-    Args:
-        generation: The TPU generation.
-        shape: Chips of one slice along each dimension.
-        bounds: Chips of one VM along three dimensions.
-    """
-    return (*_names(generation, shape), *_hosts(generation, shape, bounds), *_devices(generation))
-
-
 def _names(generation: Generation, shape: Shape) -> Iterator[str]:
     chips = math.prod(shape)
     number = count(generation, chips)
-    if generation.counts_cores:
+    if generation.cores_per_chip == 2:
         yield f"{generation.prefix}-{number} counts TensorCores, two per chip"
     if generation.prefix != generation.name:
         yield (
@@ -264,25 +252,24 @@ def topologies(max_chips: int = 256) -> Iterator[Topology]:
 def _parse(name: str) -> tuple[Generation, Shape, int | None]:
     """Generation, shape, and the chips of a VM if the name gives them."""
     text = name.strip().lower()
-    if found := _BY_COUNT.fullmatch(text):
-        generation = GENERATIONS.get(ALIASES.get(found[1], ""))
+    if by_count := _BY_COUNT.fullmatch(text):
+        generation = GENERATIONS.get(ALIASES.get(by_count[1], ""))
         if generation is not None:
-            per_count = generation.cores_per_chip if generation.counts_cores else 1
-            chips, rest = divmod(int(found[2]), per_count)
+            chips, rest = divmod(int(by_count[2]), generation.cores_per_chip)
             shape = None if rest else default_shape(generation, chips)
             if shape is not None:
                 return generation, shape, None
-    elif found := _BY_SHAPE.fullmatch(text):
-        generation = GENERATIONS.get(ALIASES.get(found[1], ""))
-        shape = tuple(map(int, found[2].split("x")))
+    elif by_shape := _BY_SHAPE.fullmatch(text):
+        generation = GENERATIONS.get(ALIASES.get(by_shape[1], ""))
+        shape = tuple(map(int, by_shape[2].split("x")))
         if generation is not None and shape in shapes(generation):
             return generation, shape, None
-    elif found := _BY_MACHINE.fullmatch(text):
-        fitting = (g for g in GENERATIONS.values() if g.machine == found[1])
-        shape, per_host = tuple(map(int, found[3].split("x"))), int(found[2])
-        for generation in fitting:
+    elif by_machine := _BY_MACHINE.fullmatch(text):
+        shape, per_host = tuple(map(int, by_machine[3].split("x"))), int(by_machine[2])
+        for generation in GENERATIONS.values():
             bounds = host_bounds(generation, shape, per_host)
-            if shape in shapes(generation) and math.prod(bounds) == per_host:
+            fits = shape in shapes(generation) and math.prod(bounds) == per_host
+            if generation.machine == by_machine[1] and fits:
                 return generation, shape, per_host
     raise no_such_slice(name)
 
@@ -319,13 +306,17 @@ def _build(
         accelerator_type=f"{generation.prefix}-{count(generation, chips)}",
         libtpu_name=f"{generation.name}:{shape_text(shape)}",
         chip_config=generation.chip_config,
-        notes=notes(generation, shape, bounds),
+        notes=(
+            *_names(generation, shape),
+            *_hosts(generation, shape, bounds),
+            *_devices(generation),
+        ),
     )
 
 
-def chips(found: Topology) -> Iterator[tuple[int, ...]]:
+def chips(slices: Topology) -> Iterator[tuple[int, ...]]:
     """Coordinates of the chips of one slice; the first dimension varies fastest, as in libtpu."""
-    for place in itertools.product(*(range(side) for side in reversed(found.shape))):
+    for place in itertools.product(*(range(side) for side in reversed(slices.shape))):
         yield place[::-1]
 
 
@@ -334,10 +325,10 @@ COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright
 _MOST_LAYERS, _GAP = 16, "   "
 
 
-def layer(found: Topology, z: int) -> list[list[int]]:
+def layer(slices: Topology, z: int) -> list[list[int]]:
     """The VM of each chip of one layer, as one list of numbers (by x) for each y."""
-    columns, rows = found.shape[:2]
-    return [[found.host_of((x, y, z)) for x in range(columns)] for y in range(rows)]
+    columns, rows = slices.shape[:2]
+    return [[slices.host_of((x, y, z)) for x in range(columns)] for y in range(rows)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -354,52 +345,48 @@ class SlicePicture:
     ) -> "Iterator[RenderableType]":
         from rich.text import Text
 
-        found = self.topology
-        deep = found.shape[2] if len(found.shape) == 3 else 1
-        pictures = [_layer(found, z) for z in range(min(deep, _MOST_LAYERS))]
+        shape = self.topology.shape
+        deep = shape[2] if len(shape) == 3 else 1
+        pictures = [self._layer(z) for z in range(min(deep, _MOST_LAYERS))]
         width = pictures[0][-1].cell_len + len(_GAP)
         beside = max(1, (options.max_width + len(_GAP)) // width)
         for start in range(0, len(pictures), beside):
             for lines in zip(*pictures[start : start + beside], strict=True):
                 yield Text(_GAP).join(lines)
         if deep > _MOST_LAYERS:
-            yield Text(f"... and {deep - _MOST_LAYERS} more layers, up to VM {_last(found)}")
+            yield Text(f"... and {deep - _MOST_LAYERS} more layers, up to VM {self._last}")
 
+    @property
+    def _last(self) -> int:
+        """The number of the last VM of one slice."""
+        return self.topology.hosts // self.topology.num_slices - 1
 
-def _last(found: Topology) -> int:
-    return found.hosts // found.num_slices - 1
+    def _layer(self, z: int) -> "list[Text]":
+        """The lines of one layer, all of the same width: title, x, then each row of chips."""
+        from rich.text import Text
 
-
-def _layer(found: Topology, z: int) -> "list[Text]":
-    """The lines of one layer, all of the same width: title, x, then each row of chips."""
-    from rich.text import Text
-
-    cell = len(str(_last(found))) + 1
-    every_x, every_y = found.host_bounds[:2]
-    rows = layer(found, z)
-    name = len(f"y={len(rows) - 1}")
-    groups = [min(every_x, len(rows[0]) - x) for x in range(0, len(rows[0]), every_x)]
-    bars = ["─" * (cell * n + 1) for n in groups]
-    heads = "  ".join("".join(f"{x:>{cell}}" for x in part) for part in _parts(rows[0], every_x))
-    lines = [Text(f"{'x=':>{name + 2}}{heads}  ")]
-    if len(found.shape) == 3:
-        lines.insert(0, Text(f"{'':>{name}} z={z}"))
-    for y, row in enumerate(rows):
-        if y % every_y == 0:
-            left, middle, right = "┌┬┐" if y == 0 else "├┼┤"
-            lines.append(Text(" " * (name + 1) + left + middle.join(bars) + right))
-        line = Text(f"{f'y={y}':>{name}} │")
-        for host, same in itertools.groupby(row):
-            line.append("".join(f"{host:>{cell}}" for _ in same), COLOURS[host % len(COLOURS)])
-            line.append(" │")
-        lines.append(line)
-    lines.append(Text(" " * (name + 1) + "└" + "┴".join(bars) + "┘"))
-    longest = max(line.cell_len for line in lines)
-    for line in lines:
-        line.pad_right(longest - line.cell_len)
-    return lines
-
-
-def _parts(row: list[int], size: int) -> Iterator[range]:
-    for start in range(0, len(row), size):
-        yield range(start, min(start + size, len(row)))
+        cell = len(str(self._last)) + 1
+        every_x, every_y = self.topology.host_bounds[:2]
+        rows = layer(self.topology, z)
+        columns = range(len(rows[0]))
+        name = len(f"y={len(rows) - 1}")
+        groups = [columns[x : x + every_x] for x in columns[::every_x]]
+        bars = ["─" * (cell * len(group) + 1) for group in groups]
+        heads = "  ".join("".join(f"{x:>{cell}}" for x in group) for group in groups)
+        lines = [Text(f"{'x=':>{name + 2}}{heads}  ")]
+        if len(self.topology.shape) == 3:
+            lines.insert(0, Text(f"{'':>{name}} z={z}"))
+        for y, row in enumerate(rows):
+            if y % every_y == 0:
+                left, middle, right = "┌┬┐" if y == 0 else "├┼┤"
+                lines.append(Text(" " * (name + 1) + left + middle.join(bars) + right))
+            line = Text(f"{f'y={y}':>{name}} │")
+            for host, same in itertools.groupby(row):
+                line.append("".join(f"{host:>{cell}}" for _ in same), COLOURS[host % len(COLOURS)])
+                line.append(" │")
+            lines.append(line)
+        lines.append(Text(" " * (name + 1) + "└" + "┴".join(bars) + "┘"))
+        longest = max(line.cell_len for line in lines)
+        for line in lines:
+            line.pad_right(longest - line.cell_len)
+        return lines

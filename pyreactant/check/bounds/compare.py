@@ -6,16 +6,16 @@ piece, so that the comparison needs little extra memory.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ...arrays.dtypes import finfo, wide
 from . import fused
 from .expected import EXPONENT, Expected, ulp
 from .sight import Sight, counts, exact, sample, squares_of
-from .verdict import Verdict, join
+from .verdict import BY_FLOAT32, Verdict, join
 
 
 def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) -> Verdict:
@@ -33,7 +33,8 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
         return join(_in_pieces(got, expected, start))
     if expected.exact:
         return _compare_exact(got, expected.value, start)
-    return _compare_rounded(got, expected, start)
+    verdict = _compare_rounded(got, expected, start)
+    return replace(verdict, method=BY_FLOAT32) if expected.float32_products else verdict
 
 
 AT_ONCE = 2**18
@@ -51,11 +52,11 @@ def compare_copies(
     parts: Sequence[np.ndarray], expected: Expected, start: tuple[int, ...] = ()
 ) -> list[Verdict]:
     """Compare copies of a tile; copies with the first one's bits reuse its verdict."""
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for part in parts:
-        same = bool(found) and not _differ(part, parts[0]).any()
-        found.append(found[0] if same else compare(part, expected, start))
-    return found
+        same = bool(verdicts) and not _differ(part, parts[0]).any()
+        verdicts.append(verdicts[0] if same else compare(part, expected, start))
+    return verdicts
 
 
 def wrong_elements(got: np.ndarray, expected: Expected) -> np.ndarray:
@@ -99,9 +100,9 @@ def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]
 
 
 def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Verdict:
-    found = _compared_in_one_pass(got, expected, start)
-    if found is not None:
-        return found
+    verdict = _compared_in_one_pass(got, expected, start)
+    if verdict is not None:
+        return verdict
     value, usual = expected.value, 0.0
     with np.errstate(all="ignore"):
         held = got.astype(value.dtype)
@@ -154,55 +155,37 @@ def _compared_in_one_pass(
     value, bound = _pair(expected)
     if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
         return None
-    info = finfo(got.dtype)
-    given = float(info.eps), float(info.tiny), EXPONENT
-    ratio, row, column, *sums = fused.compared(*layout(got, value, bound), *given)
-    if not ratio <= 1:
+    info, numbers = finfo(got.dtype), 2 if got.dtype.kind == "c" else 1
+    lines = [_line(array) for array in (got, value, bound)]
+    seen = fused.compared(*lines, numbers, float(info.eps), float(info.tiny), EXPONENT)
+    if not seen.ratio <= 1:
         return None
-    error, ulps, error_squares, value_squares, unbounded = sums
-    at = (row, *map(int, np.unravel_index(column, got.shape[1:])))
+    at = np.unravel_index(seen.place, got.shape)
     worst = expected.part(tuple(slice(i, i + 1) for i in at))
     allowed = float(worst.allowed(got.dtype).item())
     return Verdict(
         elements=got.size,
-        error=error,
+        error=seen.error,
         allowed=allowed,
-        ratio=ratio,
-        ulps=ulps,
-        error_squares=error_squares,
-        value_squares=value_squares,
+        ratio=seen.ratio,
+        ulps=seen.ulps,
+        error_squares=seen.error_squares,
+        value_squares=seen.value_squares,
         estimated=expected.estimated,
         worst=_worst(at, start, got, worst.value.item(), allowed),
-        sight=_sight(got, expected, value_squares, got.size, unbounded),
+        sight=_sight(got, expected, seen.value_squares, got.size, seen.unbounded),
     )
 
 
-def layout(got: np.ndarray, value: np.ndarray, bound: np.ndarray) -> tuple[Any, ...]:
-    """The first arguments of the loop `compared`, for arrays of one shape."""
-    arrays = [a if a.ndim == 2 else a.reshape(len(a), -1) for a in (got, value, bound)]
-    rows, columns = arrays[0].shape
-    numbers = 2 if got.dtype.kind == "c" else 1
-    memory, steps = zip(*map(_flat, arrays), strict=True)
-    return *memory, (rows, columns, numbers, *steps)
-
-
-def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """The memory of a matrix as a line of real numbers, and how many lie from row to row.
+def _line(array: np.ndarray) -> np.ndarray:
+    """The elements in one line of real numbers.
 
     Loops become vector instructions only if neighbours are known to be adjacent.
     """
-    step, rest = divmod(array.strides[0], array.itemsize)
-    if rest or step < 0 or array.strides[1] != array.itemsize:
-        array, step = np.ascontiguousarray(array), array.shape[1]
-    if array.flags.c_contiguous:
-        line = array.reshape(-1)
-    else:
-        length = (len(array) - 1) * step + array.shape[1]
-        line = as_strided(array, (length,), (array.itemsize,))
-    if array.dtype.kind == "c":
-        line, step = line.view(line.real.dtype), 2 * step
+    line = np.ascontiguousarray(array).reshape(-1)
+    line = line.view(line.real.dtype)
     line.flags.writeable = False  # one type of arguments, so that numba compiles once
-    return line, step
+    return line
 
 
 def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:

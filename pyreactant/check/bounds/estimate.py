@@ -24,7 +24,7 @@ from ...arrays.dtypes import EXTENDED, wide
 from ...arrays.tree import data_fields, is_user_dataclass
 from .model import Model
 from .rules.arithmetic import bounded
-from .tracked import Estimated, Tracked, UnknownOperationError, as_tracked, in_float
+from .tracked import Tracked, UnknownOperationError, as_tracked, in_float
 
 _RUNS = 4
 
@@ -46,19 +46,20 @@ def estimate(
         other: The same oracle with other roundings, such as those of the constants that it
             computes; it is left out if it fails.
     """
-    exact = outputs(oracle(*parts))
-    others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
+    exact = outputs_of(oracle(*parts))
+    others = [outputs_of(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
     if model.dtype.name not in EXTENDED:
-        others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
+        others.append(outputs_of(oracle(*(_as(part, model.dtype) for part in parts))))
     if other is not None:
         with contextlib.suppress(Exception):
-            others.append(outputs(other(*parts)))
+            others.append(outputs_of(other(*parts)))
     longest = max((n for part in parts for n in np.shape(part)), default=1)
+    bounds = [
+        _bound(value, [run[i] for run in others], longest, model) for i, value in enumerate(exact)
+    ]
     return tuple(
-        Estimated(
-            wide(value), _bound(value, [run[i] for run in others], longest, model), model, reason
-        )
-        for i, value in enumerate(exact)
+        Tracked(wide(value), bound, model, reason)
+        for value, bound in zip(exact, bounds, strict=True)
     )
 
 
@@ -68,7 +69,7 @@ def tracked_results(
     """The results of an oracle on Tracked arrays, or why it has none."""
     try:
         results = function(*(part.copy() for part in parts))
-        return tuple(in_float(as_tracked(one, model)) for one in leaves(results))
+        return tuple(in_float(as_tracked(leaf, model)) for leaf in leaves(results))
     except MemoryError:
         raise
     except UnknownOperationError as error:
@@ -80,7 +81,7 @@ def tracked_results(
         return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
 
 
-def outputs(result: Any) -> tuple[np.ndarray, ...]:
+def outputs_of(result: Any) -> tuple[np.ndarray, ...]:
     """The results of an oracle, which may be a tree, as a tuple of arrays."""
     return tuple(map(np.asarray, leaves(result)))
 
@@ -110,12 +111,12 @@ def leaves(tree: Any) -> list[Any]:
 def _bound(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
     if value.dtype.kind in "biu":
         # Indices and comparisons: exact where nothing moves them.
-        apart = [np.abs(wide(one) - wide(value)) for one in others]
+        apart = [np.abs(wide(other) - wide(value)) for other in others]
         return 8 * math.sqrt(longest) * np.max(apart, axis=0, initial=0.0)
     with np.errstate(all="ignore"):
-        moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
+        moved = np.max([np.abs(other - value) for other in others], axis=0, initial=0.0)
         # All runs have the same infinity, or all have NaN.
-        same = [(one == value) | (np.isnan(one) & np.isnan(value)) for one in others]
+        same = [(other == value) | (np.isnan(other) & np.isnan(value)) for other in others]
         moved = np.where(np.all(same, axis=0), 0.0, moved)
         finite = moved[np.isfinite(moved)]
         usual = math.sqrt(np.square(finite).mean()) if finite.size else 0.0
@@ -198,8 +199,8 @@ def with_ranges(function: Callable[..., Any], make: Range) -> Callable[..., Any]
             scope[name] = getattr(replaced, known[0]) if known else value
 
     def imported(name: str, *args: Any, **options: Any) -> Any:
-        found = builtins.__import__(name, *args, **options)
-        return replaced if found is np else found
+        module = builtins.__import__(name, *args, **options)
+        return replaced if module is np else module
 
     scope["__builtins__"] = {**vars(builtins), "__import__": imported}
     return _in_scope(function, scope)
@@ -221,17 +222,17 @@ class _NumPy:
         self._make = make
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
+        function = getattr(np, name)
         if name not in _RANGES:
-            return found
+            return function
 
         def ranged(*args: Any, **options: Any) -> Any:
-            given = np.asarray(found(*args, **options))
+            given = np.asarray(function(*args, **options))
             if given.dtype.kind in "iu":
                 return self._make(given)
             # In float64, whatever type the oracle names: the error is that of the runtime's type.
             options.pop("dtype", None)
-            return self._make(np.asarray(found(*args, **options), np.float64))
+            return self._make(np.asarray(function(*args, **options), np.float64))
 
         return ranged
 
@@ -246,15 +247,16 @@ def moved_by_constants(
         others: The same with constants computed in the runtime's type.
         reason: Why the constants have no derived bound.
     """
-    found = []
-    for one, other in zip(results, others, strict=True):
-        with np.errstate(all="ignore"):
-            apart = np.abs(other.value - one.value)
-        apart = np.where(np.isfinite(apart), apart, 0.0)
-        if apart.any():
-            # As an estimate: each element, and all of them, may move more on another runtime.
-            reach = 8 * math.sqrt(max(one.shape, default=1))
-            more = reach * (apart + math.sqrt(np.square(apart).mean()))
-            one = Estimated(one.value, one.bound + more, one.model, reason)
-        found.append(one)
-    return tuple(found)
+    return tuple(_moved(*both, reason) for both in zip(results, others, strict=True))
+
+
+def _moved(x: Tracked, other: Tracked, reason: str) -> Tracked:
+    with np.errstate(all="ignore"):
+        apart = np.abs(other.value - x.value)
+    apart = np.where(np.isfinite(apart), apart, 0.0)
+    if not apart.any():
+        return x
+    # As an estimate: each element, and all of them, may move more on another runtime.
+    reach = 8 * math.sqrt(max(x.shape, default=1))
+    more = reach * (apart + math.sqrt(np.square(apart).mean()))
+    return Tracked(x.value, x.bound + more, x.model, reason)

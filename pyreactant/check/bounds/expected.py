@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.dtypes import finfo
+from ...arrays.dtypes import finfo, wide
 from ...arrays.sharding import Index
 
 
@@ -25,6 +25,7 @@ class Expected:
         estimated: Why `bound` is estimated; "" if it is derived.
         absolute: The oracle's values for the absolute values of its inputs, if all values are
             zero: their size, before they cancel.
+        float32_products: Whether the check formed large products in float32.
     """
 
     value: np.ndarray
@@ -34,26 +35,24 @@ class Expected:
     may_overflow: np.ndarray | None = None
     estimated: str = ""
     absolute: np.ndarray | None = None
+    float32_products: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether results must be equal."""
         return self.bound is None
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """The values in float64 or complex128."""
+        return wide(np.asarray(self.value))
+
     def part(self, inside: Index) -> "Expected":
         """A part of the tile."""
-        bound, usual, may_overflow, absolute = (
-            None if array is None else array[inside]
-            for array in (self.bound, self.usual, self.may_overflow, self.absolute)
-        )
-        return replace(
-            self,
-            value=self.value[inside],
-            bound=bound,
-            usual=usual,
-            may_overflow=may_overflow,
-            absolute=absolute,
-        )
+        names = ("value", "bound", "usual", "may_overflow", "absolute")
+        arrays = {name: getattr(self, name) for name in names}
+        cut = {name: array[inside] for name, array in arrays.items() if array is not None}
+        return replace(self, **cut)
 
     def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
         """The tolerance of each element for results of this dtype."""

@@ -10,7 +10,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,97 +70,114 @@ _PART = 256
 """Elements that a loop takes at a time; that many independent sums become vector instructions."""
 
 
+class Compared(NamedTuple):
+    """What `compared` finds; `ratio` is NaN if a number is beyond its tolerance.
+
+    Attributes:
+        ratio: Largest error over its tolerance.
+        place: Where it is.
+        error: Largest error.
+        ulps: The same in units in the last place.
+        error_squares: Sum of the squared errors.
+        value_squares: Sum of the squared values.
+        unbounded: Elements without a bound.
+    """
+
+    ratio: float
+    place: int
+    error: float
+    ulps: float
+    error_squares: float
+    value_squares: float
+    unbounded: int
+
+
+_BEYOND = Compared(math.nan, 0, 0.0, 0.0, 0.0, 0.0, 0)
+
+
 @Loop
 def compared(
-    got: Any, value: Any, bound: Any, shape: Any, eps: float, tiny: float, exponent: Any
-) -> tuple[Any, ...]:
-    """Errors of rows within their tolerances; ``ratio`` beyond 1 or NaN where one is not.
+    got: Any, value: Any, bound: Any, numbers: int, eps: float, tiny: float, exponent: Any
+) -> Compared:
+    """Errors within their tolerances.
 
     Args:
-        got: Results, all rows in one line (`compare.layout`); two real numbers for a complex one.
+        got: Results in one line; two real numbers for a complex one.
         value: The same of the values.
-        bound: The same of the bounds.
-        shape: Rows, columns, numbers of an element, and how many lie from row to row in each.
+        bound: The bounds.
+        numbers: Numbers of an element, 1 or 2.
         eps: Of the results' type.
         tiny: The same.
         exponent: Bits of the exponent of a float64.
-
-    Returns:
-        (largest ratio, its row, its column, largest error, largest error in ulps, sum of squared
-        errors, sum of squared values, elements without a bound).
     """
-    rows, n, numbers, got_step, value_step, bound_step = shape
-    most, at, column, ulps, last = -1.0, 0, 0, 0.0, numbers * eps
+    most, place, ulps, last = -1.0, 0, 0.0, numbers * eps
     largest, unbounded = np.int64(0), 0
     errors, sizes = np.empty(_PART), np.empty(_PART)
     error_squares, value_squares = np.zeros(_PART), np.zeros(_PART)
-    for i in range(rows):
-        for start in range(0, n, _PART):
-            width = min(_PART, n - start)
-            first, there = i * got_step + numbers * start, i * value_step + numbers * start
-            held = got[first : first + numbers * width]
-            values = value[there : there + numbers * width]
-            first = i * bound_step + start
-            bounds = bound[first : first + width]
-            if numbers == 1:
-                for j in range(width):
-                    errors[j] = abs(np.float64(held[j]) - values[j])
-                    sizes[j] = abs(values[j])
-            else:
-                for j in range(width):
-                    x, y = values[2 * j], values[2 * j + 1]
-                    c, d = np.float64(held[2 * j]) - x, np.float64(held[2 * j + 1]) - y
-                    errors[j] = math.sqrt(c * c + d * d)
-                    sizes[j] = math.sqrt(x * x + y * y)
-            beyond = 0
+    for start in range(0, len(bound), _PART):
+        bounds = bound[start : start + _PART]
+        width = len(bounds)
+        held = got[numbers * start : numbers * (start + width)]
+        values = value[numbers * start : numbers * (start + width)]
+        if numbers == 1:
             for j in range(width):
-                size, b, error = sizes[j], bounds[j], errors[j]
-                power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
-                beyond += not error <= most * (b + max(power, tiny) * last)
-                power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
-                beyond += not error <= ulps * max(power, tiny)
-                unbounded += b == np.inf
+                errors[j] = abs(np.float64(held[j]) - values[j])
+                sizes[j] = abs(values[j])
+        else:
             for j in range(width):
-                largest = max(largest, np.float64(errors[j]).view(np.int64))
-                error_squares[j] += errors[j] * errors[j]
-            for j in range(width):
-                value_squares[j] += sizes[j] * sizes[j]
-            if not beyond:
-                continue
-            # Quotients are slow, and only a few parts have larger ones than those before.
-            for j in range(width):
-                size, b, error = sizes[j], bounds[j], errors[j]
-                power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
-                ratio = error / (b + max(power, tiny) * last)
-                if not ratio <= most:
-                    if not ratio <= 1.0:
-                        return math.nan, i, start + j, 0.0, 0.0, 0.0, 0.0, 0
-                    most, at, column = ratio, i, start + j
-                power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
-                ulps = max(ulps, error / max(power, tiny))
+                x, y = values[2 * j], values[2 * j + 1]
+                c, d = np.float64(held[2 * j]) - x, np.float64(held[2 * j + 1]) - y
+                errors[j] = math.sqrt(c * c + d * d)
+                sizes[j] = math.sqrt(x * x + y * y)
+        beyond = 0
+        for j in range(width):
+            size, b, error = sizes[j], bounds[j], errors[j]
+            power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
+            beyond += not error <= most * (b + max(power, tiny) * last)
+            power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
+            beyond += not error <= ulps * max(power, tiny)
+            unbounded += b == np.inf
+        for j in range(width):
+            largest = max(largest, np.float64(errors[j]).view(np.int64))
+            error_squares[j] += errors[j] * errors[j]
+        for j in range(width):
+            value_squares[j] += sizes[j] * sizes[j]
+        if not beyond:
+            continue
+        # Quotients are slow, and only a few parts have larger ones than those before.
+        for j in range(width):
+            size, b, error = sizes[j], bounds[j], errors[j]
+            power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
+            ratio = error / (b + max(power, tiny) * last)
+            if not ratio <= most:
+                if not ratio <= 1.0:
+                    return _BEYOND
+                most, place = ratio, start + j
+            power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
+            ulps = max(ulps, error / max(power, tiny))
     error_most = np.int64(largest).view(np.float64)
     if not error_most < np.inf:  # within an infinite tolerance, but the value may be certain
-        return math.nan, 0, 0, 0.0, 0.0, 0.0, 0.0, 0
+        return _BEYOND
     squares = error_squares.sum(), value_squares.sum()
-    return most, at, column, error_most, ulps / eps, squares[0], squares[1], unbounded
+    return Compared(most, place, error_most, ulps / eps, squares[0], squares[1], unbounded)
 
 
 @Loop
 def row_sums(x: Any) -> Any:
     """Sums of the elements, their absolute values and their squares, for each row."""
-    found, lanes = np.zeros((3, x.shape[0])), np.zeros((3, _PART))
+    totals, lanes = np.zeros((3, x.shape[0])), np.zeros((3, _PART))
     for i in range(x.shape[0]):
         lanes[:] = 0.0
         sums, sizes, squares = lanes[0], lanes[1], lanes[2]
         for start in range(0, x.shape[1], _PART):
             part = x[i, start : start + _PART]
             for j in range(len(part)):
-                one = np.float64(part[j])
-                sums[j] += one
-                sizes[j] += abs(one)
-                squares[j] += one * one
-        found[0, i], found[1, i], found[2, i] = sums.sum(), sizes.sum(), squares.sum()
-    return found
+                number = np.float64(part[j])
+                sums[j] += number
+                sizes[j] += abs(number)
+                squares[j] += number * number
+        totals[0, i], totals[1, i], totals[2, i] = sums.sum(), sizes.sum(), squares.sum()
+    return totals
 
 
 @Loop

@@ -120,12 +120,6 @@ _OF_WALK = 2.5
 """Largest root mean square of a random walk that returns to its start, over its length's root."""
 
 
-class Float32Products:
-    """Lets a check form its large products in float32, and says whether it formed one."""
-
-    formed = False
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """Roundoffs of one element type on one platform with one requested precision.
@@ -141,7 +135,6 @@ class Model:
             have random signs. Never assumed for a user's program.
         platform: "cpu", "gpu" or "tpu".
         kind: The vendor's name of the device, which tells TPU generations apart.
-        float32_products: Lets the check form products in float32; None for float64.
     """
 
     dtype: np.dtype[Any]
@@ -153,7 +146,6 @@ class Model:
     short_function: float = _SHORT_FUNCTION
     platform: str = "cpu"
     kind: str = ""
-    float32_products: Float32Products | None = None
 
     @classmethod
     def of(
@@ -176,16 +168,16 @@ class Model:
             partials: Most devices that share a sum.
             random: Whether sums run over data without structure.
         """
-        found = as_dtype(dtype)
-        own = float(finfo(found).eps) / 2 + _ORACLE
-        short = found.itemsize < SHORT
+        numbers = as_dtype(dtype)
+        own = float(finfo(numbers).eps) / 2 + _ORACLE
+        short = numbers.itemsize < SHORT
         sums = float(np.finfo(np.float32).eps) / 2 + _ORACLE if short else own
         operand = 0.0
-        if found.name in ("float32", "complex64"):
+        if numbers.name in ("float32", "complex64"):
             operand = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
         functions = _ON_CPU if platform == "cpu" else _SHORT_FUNCTION
         return cls(
-            dtype=found,
+            dtype=numbers,
             roundoff=own,
             sum_roundoff=sums,
             operand_roundoff=operand,

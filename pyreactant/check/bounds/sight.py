@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,9 +126,9 @@ def counts(allowed: np.ndarray, value: np.ndarray, each: int, unbounded: int = 0
     allowed = np.where(np.isfinite(value), allowed, 0.0)
     bits = np.ascontiguousarray(allowed[np.isfinite(allowed)]).view(np.int64) >> _DROPPED
     low = int(bits.min(initial=_INFINITE))
-    found = np.bincount(bits - low)
-    at = np.flatnonzero(found)
-    bins = dict(zip((at + low).tolist(), (found[at] * each).tolist(), strict=True))
+    counted = np.bincount(bits - low)
+    at = np.flatnonzero(counted)
+    bins = dict(zip((at + low).tolist(), (counted[at] * each).tolist(), strict=True))
     return bins | ({_INFINITE: unbounded} if unbounded else {})
 
 
@@ -137,11 +137,11 @@ def combined(sights: Iterable[Sight]) -> Sight:
     tolerances: dict[int, int] = {}
     squares = absolute = 0.0
     finite = 0
-    for one in sights:
-        for number, count in one.tolerances.items():
+    for sight in sights:
+        for number, count in sight.tolerances.items():
             tolerances[number] = tolerances.get(number, 0) + count
-        squares, absolute = squares + one.squares, absolute + one.absolute
-        finite += one.finite
+        squares, absolute = squares + sight.squares, absolute + sight.absolute
+        finite += sight.finite
     return Sight(tolerances, squares, finite, absolute)
 
 
@@ -165,9 +165,6 @@ def squares_of(array: np.ndarray | None) -> float:
 
 MOST = 16
 """Most lines, and most columns, of the grid."""
-
-_AT_ONCE = 2**20
-"""Elements that are counted at once."""
 
 
 def grid_of(shape: Sequence[int]) -> tuple[int, int]:
@@ -193,38 +190,21 @@ def count_wrong(wrong: np.ndarray, start: Sequence[int], shape: Sequence[int]) -
     Returns:
         Counts, of shape `grid_of(shape)` and dtype int64.
     """
-    found = np.zeros(grid_of(shape), np.int64)
-    if not wrong.size:
-        return found
-    more = (1,) * (2 - len(shape))  # a scalar is one line of one element
-    tile = wrong.reshape((*more, *wrong.shape))
+    counts = np.zeros(grid_of(shape), np.int64)
+    if not wrong.any():
+        return counts
+    # Two dimensions at least: a vector is one line, a scalar one line of one element.
+    more = [1] * (2 - len(shape))
     whole, first = (*more, *shape), (*(0 for _ in more), *start)
-    lines = _line_numbers(tile.shape[:-1], first[:-1], whole[:-1])
-    lines = lines * found.shape[0] // math.prod(whole[:-1])
-    columns = (first[-1] + np.arange(tile.shape[-1])) * found.shape[1] // whole[-1]
-    starts = np.flatnonzero(np.diff(columns, prepend=-1))
-    flat = tile.reshape(-1, tile.shape[-1])
-    for part in _pieces(*flat.shape):
-        sums = np.add.reduceat(flat[part], starts, axis=1, dtype=np.int64)
-        np.add.at(found, (lines[part, None], columns[starts]), sums)
-    return found
+    at = np.nonzero(wrong.reshape((*more, *wrong.shape)))
+    *leading, columns = (place + begin for place, begin in zip(at, first, strict=True))
+    lines = np.ravel_multi_index(leading, whole[:-1])
+    cells = lines * counts.shape[0] // math.prod(whole[:-1]), columns * counts.shape[1] // whole[-1]
+    np.add.at(counts, cells, 1)
+    return counts
 
 
 def total(parts: Iterable[np.ndarray | None]) -> np.ndarray | None:
     """The sum of the grids of one block's tiles; None if no element was counted."""
     counted = [part for part in parts if part is not None]
     return np.sum(counted, axis=0) if counted else None
-
-
-def _line_numbers(tile: Sequence[int], first: Sequence[int], whole: Sequence[int]) -> np.ndarray:
-    """The number, in the whole block, of each line of a tile."""
-    numbers = np.zeros(1, np.int64)
-    for size, at, length in zip(tile, first, whole, strict=True):
-        numbers = (numbers[:, None] * length + at + np.arange(size)).ravel()
-    return numbers
-
-
-def _pieces(lines: int, columns: int) -> Iterator[slice]:
-    step = max(1, _AT_ONCE // columns)
-    for start in range(0, lines, step):
-        yield slice(start, start + step)

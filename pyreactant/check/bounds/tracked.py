@@ -49,22 +49,20 @@ class Tracked(NDArrayOperatorsMixin):
         bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
             infinite where unknown. Views of `value` have the same views of `bound`.
         model: Rounding model of the runtime.
+        estimated: Why the bound is estimated (see `estimate`); "" if it is derived.
 
     Attributes:
         held: The values as they are in memory; products in float32 and moves take them.
-        norms: What `rules.products.norms` found by dimension, of an array that is in many products
-            and does not change; None for others.
     """
 
-    __slots__ = ("bound", "held", "model", "norms")
+    __slots__ = ("bound", "estimated", "held", "model")
 
-    def __init__(self, value: Any, bound: Any, model: Model) -> None:
+    def __init__(self, value: Any, bound: Any, model: Model, estimated: str = "") -> None:
         self.held = np.asarray(value)
         self.bound = np.asarray(bound, np.float64)
         if self.bound.shape != self.held.shape:
             self.bound = np.broadcast_to(self.bound, self.held.shape)
-        self.model = model
-        self.norms: dict[int, Any] | None = None
+        self.model, self.estimated = model, estimated
 
     @property
     def value(self) -> np.ndarray:
@@ -105,13 +103,13 @@ class Tracked(NDArrayOperatorsMixin):
         return len(self.held)
 
     def __getitem__(self, key: Any) -> "Tracked":
-        known = certain_index(key)
-        return type(self)(self.held[known], self.bound[known], self.model)
+        index = certain_index(key)
+        return Tracked(self.held[index], self.bound[index], self.model, self.estimated)
 
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Tracked) and key.bound.any() and np.ndim(new) == 0:
             key, new = ..., _numpy.where(key, new, self)
-        known, new = certain_index(key), as_tracked(new, self.model)
+        index, new = certain_index(key), as_tracked(new, self.model)
         if not (self.value.flags.writeable and self.bound.flags.writeable):
             raise UnknownOperationError(
                 "an oracle changes an array whose error bound is shared; change a copy, such as "
@@ -123,11 +121,11 @@ class Tracked(NDArrayOperatorsMixin):
             )
         if new.model.roundoff < self.model.roundoff:
             new = new.astype(self.dtype)
-        self.value[known], self.bound[known] = new.value, new.bound
+        self.value[index], self.bound[index] = new.value, new.bound
 
     def __getattr__(self, name: str) -> Any:
         if name in _METHODS:
-            return _Method(getattr(_numpy, name), self)
+            return functools.partial(getattr(_numpy, name), self)
         if not name.startswith("__") and hasattr(np.ndarray, name):
             raise UnknownMethodError(f"no error bound is known for numpy.ndarray.{name}")
         raise AttributeError(f"a NumPy array has no attribute {name!r}")
@@ -152,19 +150,15 @@ class Tracked(NDArrayOperatorsMixin):
     __float__ = __int__ = __index__ = __complex__ = _number
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        name, given = f"numpy.{ufunc.__name__}", options
-        out, options = _taken(options, "out")
-        if method == "reduce" and ufunc in _REDUCTIONS:
-            found = _numpy_call(_REDUCTIONS[ufunc], inputs, {"axis": 0} | options)
-            return _stored(found, out, name)
-        if method == "accumulate" and ufunc in _ACCUMULATIONS:
-            found = _numpy_call(_ACCUMULATIONS[ufunc], inputs, {"axis": 0} | options)
-            return _stored(found, out, name)
+        name, given, out = f"numpy.{ufunc.__name__}", options, _out(options)
+        options = {key: value for key, value in options.items() if key != "out"}
+        along = _ALONG.get((ufunc, method))
+        if along is not None:
+            return _stored(_numpy_call(along, inputs, {"axis": 0} | options), out, name)
         rule = UFUNCS.get(ufunc) if method in ("__call__", "outer") and not options else None
         if rule is None:
             raise UnknownOperationError(_unknown(name, method, given))
-        models = [x.model for x in inputs if isinstance(x, Tracked)] or [self.model]
-        model = min(models, key=lambda one: one.roundoff)
+        model = model_of(self, *inputs)
         operands = [as_tracked(x, model) for x in inputs]
         if method == "outer":
             x, y = operands
@@ -175,8 +169,8 @@ class Tracked(NDArrayOperatorsMixin):
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        out, options = _taken(options, "out")
-        return _stored(_numpy_call(function, args, options), out, _name(function))
+        own = {key: value for key, value in options.items() if key != "out"}
+        return _stored(_numpy_call(function, args, own), _out(options), _name(function))
 
     def astype(self, dtype: Any, *_: Any, **__: Any) -> "Tracked":
         """As `numpy.ndarray.astype`; see `Model.cast` for the roundings that follow."""
@@ -184,7 +178,7 @@ class Tracked(NDArrayOperatorsMixin):
 
     def copy(self, *_: Any) -> "Tracked":
         """As `numpy.ndarray.copy`."""
-        return type(self)(self.value.copy(), self.bound.copy(), self.model)
+        return Tracked(self.value.copy(), self.bound.copy(), self.model)
 
     def flatten(self) -> "Tracked":
         """As `numpy.ndarray.flatten`."""
@@ -218,23 +212,6 @@ class Tracked(NDArrayOperatorsMixin):
         return f"Tracked({self.value!r}, bound={self.bound!r})"
 
 
-class Estimated(Tracked):
-    """A Tracked array whose bound is estimated, not derived (see `estimate`).
-
-    Attributes:
-        reason: Why no bound could be derived.
-    """
-
-    __slots__ = ("reason",)
-
-    def __init__(self, value: Any, bound: Any, model: Model, reason: str = "") -> None:
-        super().__init__(value, bound, model)
-        self.reason = reason
-
-    def __getitem__(self, key: Any) -> "Estimated":
-        return Estimated(self.value[key], self.bound[key], self.model, self.reason)
-
-
 _METHODS = (
     *("all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum", "diagonal", "dot"),
     *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum"),
@@ -242,25 +219,17 @@ _METHODS = (
 )
 """Methods of NumPy arrays with the arguments of the NumPy function of the same name."""
 
-_REDUCTIONS = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.maximum: np.max,
-    np.minimum: np.min,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
+_ALONG: dict[tuple[np.ufunc, str], Any] = {
+    (np.add, "reduce"): np.sum,
+    (np.multiply, "reduce"): np.prod,
+    (np.maximum, "reduce"): np.max,
+    (np.minimum, "reduce"): np.min,
+    (np.logical_and, "reduce"): np.all,
+    (np.logical_or, "reduce"): np.any,
+    (np.add, "accumulate"): np.cumsum,
+    (np.multiply, "accumulate"): np.cumprod,
 }
-_ACCUMULATIONS = {np.add: np.cumsum, np.multiply: np.cumprod}
-
-
-class _Method:
-    """A NumPy function with its first argument."""
-
-    def __init__(self, function: Any, array: Tracked) -> None:
-        self._function, self._array = function, array
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._function(self._array, *args, **options)
+"""NumPy functions that do what a method of a ufunc does."""
 
 
 def track(array: np.ndarray, model: Model) -> Tracked:
@@ -289,6 +258,18 @@ def as_tracked(x: Any, model: Model) -> Tracked:
         value = np.where(np.isinf(bound), np.sign(value) * np.inf, value)
         bound = np.where(np.isinf(bound), 0.0, bound)
     return Tracked(value, bound, model)
+
+
+def model_of(*operands: Any) -> Model:
+    """The model of a result: that of the operands' most precise type, as in NumPy and XLA."""
+    models = [x.model for x in operands if isinstance(x, Tracked)]
+    return min(models, key=lambda model: model.roundoff)
+
+
+def all_tracked(*operands: Any) -> tuple[Tracked, ...]:
+    """The operands as Tracked arrays."""
+    model = model_of(*operands)
+    return tuple(as_tracked(x, model) for x in operands)
 
 
 def in_float(x: Tracked) -> Tracked:
@@ -338,20 +319,19 @@ def _name(function: Any) -> str:
     return f"{function.__module__}.{function.__name__}"
 
 
-def _taken(options: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
-    """An option, and the others; an option that is None is not given."""
-    out = options.get(name)
-    left = {key: value for key, value in options.items() if key != name}
-    return (out[0] if isinstance(out, tuple) and len(out) == 1 else out), left
+def _out(options: Mapping[str, Any]) -> Any:
+    """The array for the result that the caller gave; None without one."""
+    out = options.get("out")
+    return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 
-def _stored(found: Any, out: Any, name: str) -> Any:
+def _stored(result: Any, out: Any, name: str) -> Any:
     """The result, stored in the array that the caller gave."""
     if out is None:
-        return found
-    if not isinstance(out, Tracked) or not isinstance(found, Tracked):
+        return result
+    if not isinstance(out, Tracked) or not isinstance(result, Tracked):
         raise UnknownOperationError(_unknown(name, "__call__", {"out": out}))
-    out[...] = found
+    out[...] = result
     return out
 
 
@@ -365,8 +345,17 @@ def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
     """Register the rule of ufuncs: ``rule(model, *operands)`` with Tracked operands."""
 
     def register(function: Rule) -> Rule:
-        for ufunc in ufuncs:
-            UFUNCS[ufunc] = function
+        UFUNCS.update(dict.fromkeys(ufuncs, function))
+        return function
+
+    return register
+
+
+def rule_of_each(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
+    """Register one rule of several ufuncs: ``rule(ufunc, model, *operands)``."""
+
+    def register(function: Rule) -> Rule:
+        UFUNCS.update({ufunc: functools.partial(function, ufunc) for ufunc in ufuncs})
         return function
 
     return register
@@ -375,9 +364,8 @@ def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
 def function(*functions: Any) -> Callable[[Rule], Rule]:
     """Register the rule of NumPy functions, which has their parameters in the same order."""
 
-    def register(found: Rule) -> Rule:
-        for one in functions:
-            FUNCTIONS[one] = found
-        return found
+    def register(rule: Rule) -> Rule:
+        FUNCTIONS.update(dict.fromkeys(functions, rule))
+        return rule
 
     return register

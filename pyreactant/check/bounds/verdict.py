@@ -79,7 +79,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`, with the relative norm; `from_dict` reads it back."""
         places = None if self.places is None else self.places.tolist()
-        own = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
+        own = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
         return own | {"relative_norm": plain(self.relative_norm), "places": places}
 
     @classmethod
@@ -87,7 +87,7 @@ class Verdict:
         """The verdict that `to_dict` described; other keys are ignored."""
         # A record of an earlier pyreactant has the norm alone.
         squares = {"error_squares": float(data["relative_norm"]) ** 2, "value_squares": 1.0}
-        known = {one.name: one for one in fields(cls)}
+        known = {f.name: f for f in fields(cls)}
         given = squares | {name: value for name, value in data.items() if name in known}
         for name in ("error", "allowed", "ratio", "ulps"):
             given[name] = data[name]
@@ -124,8 +124,10 @@ def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
 def join(parts: Iterable[Verdict]) -> Verdict:
     """Combine the verdicts on several blocks or tiles."""
     verdicts = list(parts) or [Verdict()]
+    worst = worst_of(verdicts)
     return replace(
-        worst_of(verdicts),
+        worst,
+        method=worst.method or next((v.method for v in verdicts if v.method), ""),
         elements=sum(v.elements for v in verdicts),
         error=max(v.error for v in verdicts),
         ulps=max(v.ulps for v in verdicts),

@@ -29,8 +29,8 @@ def must_be_equal(records: Sequence[ProcessRecord]) -> dict[int, str]:
     """
     if records[0].platform == "gpu":
         return {}
-    one = records[0].platform == "tpu"
-    return {record.process: "" if one else record.host for record in records}
+    everywhere = records[0].platform == "tpu"
+    return {record.process: "" if everywhere else record.host for record in records}
 
 
 def differing(
@@ -48,20 +48,20 @@ def differing(
             name = "" if names is None else names[block.process]
             alike = groups.setdefault((block.array, str(block.index), name), {})
             alike.setdefault(block.digest, []).append(block)
-    found = []
+    others = []
     for alike in groups.values():
         most = max(alike.values(), key=len)
         if len(alike) > 1:
-            found.append([b for same in alike.values() if same is not most for b in same])
-    return found
+            others.append([b for same in alike.values() if same is not most for b in same])
+    return others
 
 
-def copies_text(found: Sequence[Differing]) -> str:
+def copies_text(copies: Sequence[Differing]) -> str:
     """Which copies differ, in a few words."""
-    first = found[0]
+    first = copies[0]
     devices = ", ".join(str(b.device) for b in first[:8])
     more = f" and {len(first) - 8} more" if len(first) > 8 else ""
-    others = f"; so do copies of {len(found) - 1} other blocks" if len(found) > 1 else ""
+    others = f"; so do copies of {len(copies) - 1} other blocks" if len(copies) > 1 else ""
     plural = "s" if len(first) > 1 else ""
     return (
         f"block {block_text(first[0].index)} of {first[0].array} has other bits on device{plural} "
@@ -71,11 +71,11 @@ def copies_text(found: Sequence[Differing]) -> str:
 
 def repeats_text(repeats: Sequence[Mapping[str, Any]]) -> str:
     """Which call on which device differed, in a few words."""
-    one = repeats[0]
+    first = repeats[0]
     more = f", and {len(repeats) - 1} more blocks differ" if len(repeats) > 1 else ""
     return (
-        f"call {one['call']} gave other bits than call {one['first']} with the same inputs: "
-        f"{one['array']} on device {one['device']} (process {one['process']}){more}"
+        f"call {first['call']} gave other bits than call {first['first']} with the same inputs: "
+        f"{first['array']} on device {first['device']} (process {first['process']}){more}"
     )
 
 
@@ -88,15 +88,15 @@ _ALL_PERMUTATIONS = 4  # axes; with more, only swaps of two axes and the reversa
 def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
     """Wrong orders that give at least one device a wrong block."""
     right = sharding.devices_indices_map(shape)
-    found = []
+    wrong = []
     for kind, description, other in _meshes(sharding.mesh):
         try:
             blocks = NamedSharding(other, sharding.spec).devices_indices_map(shape)
         except ShardingError:  # blocks would not be equal
             continue
         if blocks != right:
-            found.append((kind, description, blocks))
-    return found
+            wrong.append((kind, description, blocks))
+    return wrong
 
 
 def blocks_of(sharding: NamedSharding, shape: Sequence[int]) -> list[Index]:
@@ -175,12 +175,17 @@ def diagnose(
     for verdict in verdicts:
         by_array[verdict.array].append(verdict)
     name = next((n for n, found in by_array.items() if any(not v.passed for v in found)), None)
+    what = f"{program} on {runtime}"
     if name is None and copies:
-        return _only_copies(copies, f"{program} on {runtime}")
+        places = [(one.array, one.process, one.device) for some in copies for one in some]
+        text = f"{copies_text(copies)}; each is within its tolerance"
+        return _of_right_blocks(Kind.COPIES, places, f"{what}: {Kind.COPIES}: {text}")
     if name is None and repeats:
-        return _only_repeats(repeats, f"{program} on {runtime}")
+        places = [(one["array"], one["process"], one["device"]) for one in repeats]
+        text = f"{repeats_text(repeats)}; the checked call is right"
+        return _of_right_blocks(Kind.CALLS, places, f"{what}: {Kind.CALLS}: {text}")
     if name is None:
-        return Diagnosis(True, text=f"{program} on {runtime}: right")
+        return Diagnosis(True, text=f"{what}: right")
     blocks = sorted(by_array[name], key=lambda verdict: verdict.device)
     wrong = [verdict for verdict in blocks if not verdict.passed]
     processes = tuple(sorted({verdict.process for verdict in wrong}))
@@ -196,7 +201,7 @@ def diagnose(
     devices = tuple(sorted({verdict.device for verdict in wrong}))
     which = "the worst" if len(wrong) > 1 else "the block"
     parts = [
-        f"{program} on {runtime}: {name} {_finding(kinds[0], reasons[0][1])}",
+        f"{what}: {name} {_finding(kinds[0], reasons[0][1])}",
         _extent(len(wrong), len(blocks), processes, devices),
         # Those of one process that differs name it themselves.
         *(["no other process has wrong blocks"] if alone and kinds[0] not in _NAMES_IT else []),
@@ -216,28 +221,22 @@ def diagnose(
     )
 
 
-def _only_copies(copies: Sequence[Differing], what: str) -> Diagnosis:
-    """The diagnosis if each block is right by itself."""
-    blocks = [block for found in copies for block in found]
+def _of_right_blocks(kind: Kind, places: list[tuple[str, int, int]], text: str) -> Diagnosis:
+    """The diagnosis if each block is right by itself.
+
+    Args:
+        kind: What differs.
+        places: Array, process and device of each block that differs.
+        text: The diagnosis.
+    """
+    arrays, processes, devices = zip(*places, strict=True)
     return Diagnosis(
         passed=False,
-        kind=Kind.COPIES,
-        array=blocks[0].array,
-        processes=tuple(sorted({block.process for block in blocks})),
-        devices=tuple(sorted({block.device for block in blocks})),
-        text=f"{what}: {Kind.COPIES}: {copies_text(copies)}; each is within its tolerance",
-    )
-
-
-def _only_repeats(repeats: Sequence[Mapping[str, Any]], what: str) -> Diagnosis:
-    """The diagnosis if each block of the checked call is right."""
-    return Diagnosis(
-        passed=False,
-        kind=Kind.CALLS,
-        array=repeats[0]["array"],
-        processes=tuple(sorted({one["process"] for one in repeats})),
-        devices=tuple(sorted({one["device"] for one in repeats})),
-        text=f"{what}: {Kind.CALLS}: {repeats_text(repeats)}; the checked call is right",
+        kind=kind,
+        array=arrays[0],
+        processes=tuple(sorted(set(processes))),
+        devices=tuple(sorted(set(devices))),
+        text=text,
     )
 
 
@@ -268,20 +267,20 @@ def _reasons(
     absent = [verdict.device for verdict in wrong if verdict.index is None]
     if absent:
         return [(Kind.FEWER_DEVICES, f"no block on {_named('device', absent)}")]
-    found = [
+    of_orders = [
         (kind, description)
         for kind, description, held in orders(plan.sharding, plan.shape)
         if all(_may_hold(verdict, held.get(verdict.device)) for verdict in blocks)
     ]
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
-    if not found and not common:
+    if not of_orders and not common:
         # No kind fits all wrong blocks: take those that fit most of them.
         kinds = [kind for verdict in wrong for kind in verdict.kinds]
         common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
         common = [kind for kind in common if kind != Kind.UNKNOWN or kind == common[0]]
-    if found:
+    if of_orders:
         common = [kind for kind in common if kind not in _OF_ORDERS]
-    return found + [(kind, _description(kind, wrong)) for kind in common]
+    return of_orders + [(kind, _description(kind, wrong)) for kind in common]
 
 
 def _of_one_process(
@@ -293,12 +292,12 @@ def _of_one_process(
     """
     named = f"process {process}{f' on {host}' if host else ''}"
     every = all(Kind.LOWER_PRECISION in block.kinds for block in blocks if block.process == process)
-    found: list[tuple[Kind, str]] = [
+    own: list[tuple[Kind, str]] = [
         (kind, f"all blocks of {named}, and of no other" if kind == Kind.LOWER_PRECISION else text)
         for kind, text in reasons
         if kind != Kind.UNKNOWN and (every or kind != Kind.LOWER_PRECISION)
     ]
-    return found or [(Kind.ONE_PROCESS, f"only {named} has wrong blocks")]
+    return own or [(Kind.ONE_PROCESS, f"only {named} has wrong blocks")]
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:

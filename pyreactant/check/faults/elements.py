@@ -7,16 +7,17 @@ inputs: either they are the same ones, or they are about as large and have rando
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from ...arrays.dtypes import as_dtype, finfo, is_float, wide
+from ...arrays.source import Source
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..oracle.oracle import OutputOracle
-from ..oracle.parts import Rounded, within
+from ..oracle.sources import Rounded, Stale, beside, exchanged
 from ..records.verdict import Kind
+from ..regions import around, within
 from .subject import Reason, Wrong, explains, fits
 
 _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
@@ -24,13 +25,10 @@ _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 
 def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
     """One factor for all wrong elements, or one for each row, perhaps beside a right summand."""
-    oracle = wrong.oracle
-    if not isinstance(oracle, OutputOracle) or not is_float(wrong.values.dtype):
-        return
-    if np.count_nonzero(wrong.wrong) < 2:
+    if not is_float(wrong.values.dtype) or np.count_nonzero(wrong.wrong) < 2:
         return  # any single element is a multiple
-    for number, offset in _offsets(wrong, oracle):
-        scaled = _value(wrong.right) - offset
+    for number, offset in _offsets(wrong):
+        scaled = wrong.right.numbers - offset
         change = wide(wrong.values) - offset
         beside = "" if number is None else f", without the part that input {number} does not change"
         factor = _factor(change, scaled, wrong.wrong, None)
@@ -44,31 +42,27 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
             sizes = np.abs(rows)
             # An epsilon under the root changes the factor of a variance a little from row to row.
             middle = complex(np.median(rows.real), np.median(rows.imag))
-            known = _variance(wrong, middle, 4 * float(np.abs(rows - middle).max()) + 1e-5, beside)
+            slack = 4 * float(np.abs(rows - middle).max()) + 1e-5
+            own = (
+                f"each line along dimension {axis} is multiplied by a factor of its own, of size "
+                f"{sizes.min():.4g} to {sizes.max():.4g}{beside}"
+            )
             yield (
-                known
+                _variance(wrong, middle, slack, beside)
                 or _epsilon(wrong, offset, scaled, rows, axis)
-                or (
-                    Kind.FACTOR,
-                    f"each line along dimension {axis} is multiplied by a factor of its own, of "
-                    f"size {sizes.min():.4g} to {sizes.max():.4g}{beside}",
-                )
+                or (Kind.FACTOR, own)
             )
             return
 
 
-def _offsets(wrong: Wrong, oracle: OutputOracle) -> Iterator[tuple[int | None, np.ndarray]]:
+def _offsets(wrong: Wrong) -> Iterator[tuple[int | None, np.ndarray]]:
     """Zero, and the values of the tile with one of the inputs zero, such as a summand."""
     yield None, np.zeros((), np.float64)
-    if len(oracle.sources) > 1:
-        for number in range(len(oracle.sources)):
-            offset = _value(oracle.only(wrong.tile, number, None))
-            if np.isfinite(offset).all() and offset.any():
-                yield number, offset
-
-
-def _value(expected: Expected) -> np.ndarray:
-    return wide(np.asarray(expected.value))
+    count = len(wrong.output.sources)
+    for number in range(count) if count > 1 else ():
+        offset = wrong.output.only(wrong.tile, number, None).numbers
+        if np.isfinite(offset).all() and offset.any():
+            yield number, offset
 
 
 def _factor(
@@ -99,7 +93,7 @@ def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
     if right.bound is not None:
         # The factor is known as well as the elements are.
         spread = float(np.median(right.allowed(wrong.values.dtype)))
-        norm = float(np.sqrt(np.mean(np.abs(_value(right)) ** 2)))
+        norm = float(np.sqrt(np.mean(np.abs(right.numbers) ** 2)))
         slack = max(slack, spread / norm if norm else slack)
     shown = f"{size:.6g}" if isinstance(size, float) else f"({size:.6g})"
     text = f"it is {shown} times the right value{beside}"
@@ -109,18 +103,15 @@ def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
 def _variance(wrong: Wrong, factor: complex, slack: float, beside: str) -> Reason | None:
     """Whether a factor is that of a variance with another divisor, for a length of an input."""
     for n in sorted({n for plan in wrong.subject.input_plans for n in plan.shape if n > 2}):
-        for exact, text in (
-            (math.sqrt((n - 1) / n), f"the root of {n - 1}/{n}"),
-            (math.sqrt(n / (n - 1)), f"the root of {n}/{n - 1}"),
-            ((n - 1) / n, f"{n - 1}/{n}"),
-            (n / (n - 1), f"{n}/{n - 1}"),
-        ):
-            if abs(factor - exact) <= min(slack, abs(1 - exact) / 8):
-                return (
-                    Kind.VARIANCE,
-                    f"it is {text} times the right value, as if a variance were divided by n - 1 "
-                    f"instead of n, or the other way round{beside}",
-                )
+        for up, down in ((n - 1, n), (n, n - 1)):
+            ratio, text = up / down, f"{up}/{down}"
+            for exact, shown in ((math.sqrt(ratio), f"the root of {text}"), (ratio, text)):
+                if abs(factor - exact) <= min(slack, abs(1 - exact) / 8):
+                    return (
+                        Kind.VARIANCE,
+                        f"it is {shown} times the right value, as if a variance were divided by "
+                        f"n - 1 instead of n, or the other way round{beside}",
+                    )
     return None
 
 
@@ -135,14 +126,12 @@ def _epsilon(
             continue
         lines = list(wrong.tile)
         lines[axis] = slice(0, wrong.shape[axis])
-        x = _value(source.block(tuple(lines)))
+        x = source.block(tuple(lines)).numbers
         squares = {
             "variance": np.var(x, axis=axis, keepdims=True),
             "mean square": np.mean(x * x, axis=axis, keepdims=True),
         }
-        for (name, square), usual in (
-            (item, usual) for item in squares.items() for usual in _USUAL_EPSILONS
-        ):
+        for (name, square), usual in itertools.product(squares.items(), _USUAL_EPSILONS):
             more = float(np.median((factors**-2.0 - 1) * (square + usual)))
             with np.errstate(all="ignore"):
                 fitted = 1 / np.sqrt(1 + more / (square + usual))
@@ -189,75 +178,56 @@ def _turned(wrong: Wrong, back: np.ndarray) -> bool:
 
 
 def wrong_halo(wrong: Wrong) -> Iterator[Reason]:
-    oracle = wrong.oracle
-    if not isinstance(oracle, OutputOracle):
-        return
+    oracle, before = wrong.output, wrong.subject.before
     for dimension in range(len(wrong.shape)):
         width = oracle.halo(wrong.block, dimension)
         if not width:
             continue
-        where, theirs = (wrong.tile, wrong.block, dimension), "its neighbours' elements along"
-        for by in (1, -1):
-            if wrong.holds(oracle.shifted_halo(*where, by)):
-                yield Kind.HALO, f"{theirs} dimension {dimension} are off by {by:+d}"
+        own = wrong.block[dimension]
+        widths = {1, 2, width} if 2 * width <= own.stop - own.start else {1, 2}
+        faulty = [
+            (f"off by {by:+d}", [beside(x, own, dimension, by) for x in oracle.sources])
+            for by in (1, -1)
+        ]
+        faulty += [
+            ("exchanged", [exchanged(x, own, dimension, n) for x in oracle.sources])
+            for n in sorted(widths)
+        ]
+        if isinstance(before, OutputOracle):
+            both = zip(oracle.sources, before.sources, strict=True)
+            stale: list[Source] = [Stale(x, own, dimension, old) for x, old in both]
+            faulty.append(("those of the previous call", stale))
+        for text, sources in faulty:
+            if wrong.holds(oracle.with_halos(sources).block(wrong.tile)):
+                yield Kind.HALO, f"its neighbours' elements along dimension {dimension} are {text}"
                 return
-        own = wrong.block[dimension].stop - wrong.block[dimension].start
-        for one in sorted({1, 2, width} if 2 * width <= own else {1, 2}):
-            if wrong.holds(oracle.exchanged_halos(*where, one)):
-                yield Kind.HALO, f"{theirs} dimension {dimension} are exchanged"
-                return
-        before = wrong.subject.before
-        if isinstance(before, OutputOracle) and wrong.holds(oracle.stale_halo(*where, before)):
-            yield Kind.HALO, f"{theirs} dimension {dimension} are those of the previous call"
-            return
 
 
 def shifted(wrong: Wrong) -> Iterator[Reason]:
     """The block, or its wrong elements, moved by any number of positions along a dimension."""
-    worst = wrong.verdict.worst["element"] if wrong.verdict.worst else None
     for dimension, own in enumerate(wrong.block):
-        if worst is None or own.stop - own.start < 3:
+        if wrong.verdict.worst is None or own.stop - own.start < 3:
             continue
-        line = _line(wrong, worst, dimension)
-        got = np.moveaxis(wrong.seen(line), dimension, -1)
-        whole = wrong.oracle.block(line)
-        right = _moved(whole, dimension)
-        bad = wrong_elements(got, right)
-        for by in sorted(range(1 - got.shape[-1], got.shape[-1]), key=abs):
-            if by and _is_shifted(got, right, bad, by):
+        lengths = [_LINES if len(wrong.block) < 3 else 2] * len(wrong.block)
+        lengths[dimension] = _LINE
+        line = around(wrong.block, wrong.verdict.worst["element"], lengths)
+        got, right = wrong.seen(line), wrong.oracle.block(line)
+        bad, n = wrong_elements(got, right), got.shape[dimension]
+        for by in sorted(range(1 - n, n), key=abs):
+            if by and _is_shifted(got, right, bad, dimension, by):
                 yield Kind.SHIFTED, f"it is shifted by {by:+d} along dimension {dimension}"
                 return
 
 
-def _line(wrong: Wrong, worst: list[int], dimension: int) -> tuple[slice, ...]:
-    """A few lines of the block along a dimension, through the worst element."""
-    tile = []
-    for d, (own, at) in enumerate(zip(wrong.block, worst, strict=True)):
-        length = _LINE if d == dimension else _LINES if len(wrong.block) < 3 else 2
-        start = min(max(own.start, at - length // 2), max(own.start, own.stop - length))
-        tile.append(slice(start, min(own.stop, start + length)))
-    return tuple(tile)
-
-
-def _moved(expected: Expected, dimension: int) -> Expected:
-    value = np.moveaxis(np.asarray(expected.value), dimension, -1)
-    bound = expected.bound
-    return Expected(value, None if bound is None else np.moveaxis(bound, dimension, -1))
-
-
-def _is_shifted(got: np.ndarray, right: Expected, bad: np.ndarray, by: int) -> bool:
+def _is_shifted(got: np.ndarray, right: Expected, bad: np.ndarray, dimension: int, by: int) -> bool:
     """Whether the wrong elements are those `by` positions before, where these are in the lines."""
-    n = got.shape[-1]
-    here = slice(max(0, by), min(n, n + by))
-    there = slice(max(0, -by), min(n, n - by))
-    inside = bad[..., here]
+    n, before = got.shape[dimension], (slice(None),) * dimension
+    here = (*before, slice(max(0, by), min(n, n + by)))
+    there = (*before, slice(max(0, -by), min(n, n - by)))
     # Elements that come from outside are not known; most must come from inside.
-    if 2 * np.count_nonzero(inside) <= np.count_nonzero(bad):
+    if 2 * np.count_nonzero(bad[here]) <= np.count_nonzero(bad):
         return False
-    bound = right.bound
-    source = Expected(right.value[..., there], None if bound is None else bound[..., there])
-    own = Expected(right.value[..., here], None if bound is None else bound[..., here])
-    return explains(got[..., here], own, source, inside)
+    return explains(got[here], right.part(here), right.part(there), bad[here])
 
 
 _SHORTER = {"bfloat16": 8, "float16": 11, "float32": 24}
@@ -274,7 +244,7 @@ _RANDOM = 4.0
 
 
 def lower_precision(wrong: Wrong) -> Iterator[Reason]:
-    got, value = wrong.values, wide(np.asarray(wrong.right.value))
+    got, value = wrong.values, wrong.right.numbers
     if not is_float(got.dtype) or wrong.got.size < 2:  # one element shows no precision
         return
     with np.errstate(all="ignore"):
@@ -295,7 +265,8 @@ def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
     changed = {name: _changed(wrong, value, _SHORTER[name]) for name in shorter}
     for name, by in changed.items():
         if np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0:
-            return f"it is what inputs rounded to {name} give{_or_tf32(name)}"
+            tf32 = ", or to TF32" if name == "float16" else ""
+            return f"it is what inputs rounded to {name} give{tf32}"
     bits = 1 - round(np.log2(finfo(wrong.values.dtype).eps))
     usual = changed[shorter[0]] if shorter else _changed(wrong, value, bits - 1)
     one_sided = max(abs(np.mean(error)), abs(np.mean(error * np.conj(np.sign(value)))))
@@ -311,18 +282,13 @@ def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:
     """How far shorter inputs move the right values; nowhere if the program has none."""
     if not isinstance(wrong.oracle, OutputOracle):
         return np.zeros_like(value)
-    sources = tuple(Rounded(source, bits) for source in wrong.oracle.sources)
+    oracle = wrong.oracle.reading(Rounded(source, bits) for source in wrong.oracle.sources)
     with np.errstate(all="ignore"):
-        changed = wide(np.asarray(replace(wrong.oracle, sources=sources).block(wrong.tile).value))
-    return changed - value
+        return oracle.block(wrong.tile).numbers - value
 
 
 def _norm(x: np.ndarray) -> float:
     return float(np.linalg.norm(x.ravel()))
-
-
-def _or_tf32(name: str) -> str:
-    return ", or to TF32" if _SHORTER[name] == _SHORTER["float16"] else ""
 
 
 def _shorter(dtype: np.dtype[np.generic]) -> list[str]:

@@ -18,12 +18,12 @@ from ...arrays.text import block_text
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.verdict import Verdict
-from ..oracle.parts import around, moved
 from ..records.verdict import BlockVerdict, Kind
+from ..regions import around, moved
 from .diagnose import blocks_of
 from .elements import lower_precision, shifted, transposed, wrong_factor, wrong_halo
 from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum
-from .subject import TILE, Reason, Subject, Wrong, fits
+from .subject import Reason, Subject, Wrong, fits, side_of_tile
 
 _FAR = 2.0**20
 
@@ -82,9 +82,9 @@ _NEAR = 4.0  # units in the last place
 
 
 def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
-    found = looks_uninitialised(wrong.values, wrong.right)
-    if found:
-        yield Kind.UNINITIALISED, found
+    text = looks_uninitialised(wrong.values, wrong.right)
+    if text:
+        yield Kind.UNINITIALISED, text
 
 
 def _stale(wrong: Wrong) -> Iterator[Reason]:
@@ -161,7 +161,7 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         for block in matching(wrong.subject, wrong.got, wrong.block)
         if wrong.holds(wrong.oracle.block(moved(wrong.tile, wrong.block, block)))
     ]
-    permuted = [(Kind.PERMUTED, f"it holds block {block_text(one)}") for one in matches[:1]]
+    permuted = [(Kind.PERMUTED, f"it holds block {block_text(block)}") for block in matches[:1]]
     for kinds in (hints, None):
         reasons = [
             reason
@@ -197,21 +197,16 @@ def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:
         return []
     local = tuple(slice(0, n) for n in got.shape)
     middle = [n // 2 for n in got.shape]
-    run = tuple(
-        slice(m, m + 1) if d < got.ndim - 1 else around(local, middle, _RUN)[d]
-        for d, m in enumerate(middle)
-    )
-    side = max(2, math.floor(TILE ** (1 / max(1, got.ndim))))
-    tile = around(local, middle, side)
-    found = []
-    for other in blocks_of(subject.plan.sharding, subject.plan.shape):
-        if other == block or tuple(s.stop - s.start for s in other) != got.shape:
-            continue
-        if not fits(got[run], subject.few(moved(run, local, other))):
-            continue
-        if fits(got[tile], subject.oracle.block(moved(tile, local, other))):
-            found.append(other)
-    return found
+    run = around(local, middle, [1] * (got.ndim - 1) + [_RUN] * min(1, got.ndim))
+    tile = around(local, middle, side_of_tile(got.ndim))
+    return [
+        other
+        for other in blocks_of(subject.plan.sharding, subject.plan.shape)
+        if other != block
+        and tuple(s.stop - s.start for s in other) == got.shape
+        and fits(got[run], subject.few(moved(run, local, other)))
+        and fits(got[tile], subject.oracle.block(moved(tile, local, other)))
+    ]
 
 
 def block_verdict(
@@ -236,66 +231,63 @@ def block_verdict(
     matches, parts = None, []
     if not verdict.passed:
         assert subject is not None
-        reasons, found = explain(
-            Wrong(subject, shard.device.position, shard.data, shard.index, verdict), hints
-        )
+        wrong = Wrong(subject, shard.device.position, shard.data, shard.index, verdict)
+        reasons, blocks = explain(wrong, hints)
         kinds = list(dict.fromkeys(kind for kind, _ in reasons))
-        matches = [plain_index(index) for index in found]
+        matches = [plain_index(index) for index in blocks]
         parts = [_error_text(verdict), *filter(None, [" or ".join(t for _, t in reasons)])]
     if shard.index != expected:
         kinds.append(Kind.WRONG_DEVICES)
-        parts.insert(0, _expected_text(expected))
-    where = f"{name} on {_device_text(shard.device)}, block {block_text(shard.index)}"
+        must = "the device is not in the mesh"
+        if expected is not None:
+            must = f"the device must hold block {block_text(expected)}"
+        parts.insert(0, must)
+    text = f", block {block_text(shard.index)}: {'; '.join(parts)}" if parts else ""
+    whole = _of_device(name, shard.device, shard.index, expected, kinds, text)
+    values = replace(verdict, worst=None, places=None) if verdict.passed else verdict
+    return replace(whole, values=values, matches=matches)
+
+
+def _of_device(
+    name: str,
+    device: Device,
+    index: Index | None,
+    expected: Index | None,
+    kinds: Sequence[Kind],
+    text: str,
+) -> BlockVerdict:
+    """The verdict on what a device holds; `text` goes on after the name of the device."""
+    where = f"{name} on device {device.position} (process {device.process_index})"
     return BlockVerdict(
         array=name,
-        device=shard.device.position,
-        process=shard.device.process_index,
-        index=plain_index(shard.index),
+        device=device.position,
+        process=device.process_index,
+        index=None if index is None else plain_index(index),
         expected_index=None if expected is None else plain_index(expected),
-        values=replace(
-            verdict,
-            worst=None if verdict.passed else verdict.worst,
-            places=None if verdict.passed else verdict.places,
-        ),
         kinds=tuple(kinds),
-        matches=matches,
-        text=f"{where}: {'; '.join(parts)}" if parts else "",
+        text=where + text if text else "",
     )
 
 
 def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
     """The verdict on a device that should hold a block and holds none."""
-    return BlockVerdict(
-        array=name,
-        device=device.position,
-        process=device.process_index,
-        index=None,
-        expected_index=plain_index(expected),
-        kinds=(Kind.FEWER_DEVICES,),
-        text=f"{name} on {_device_text(device)}: it holds no block and must hold "
-        f"{block_text(expected)}",
-    )
+    text = f": it holds no block and must hold {block_text(expected)}"
+    return _of_device(name, device, None, expected, [Kind.FEWER_DEVICES], text)
 
 
 def misshapen(
     subject: Subject | None, name: str, shard: Shard, expected: Index | None, dtype: str
 ) -> BlockVerdict:
     """The verdict on a block whose shape or dtype does not match its index."""
-    got = shard.data
-    matches = None
+    got, matches = shard.data, None
     if subject is not None and got.dtype.name == dtype:
         matches = [plain_index(index) for index in matching(subject, got, shard.index)]
-    return BlockVerdict(
-        array=name,
-        device=shard.device.position,
-        process=shard.device.process_index,
-        index=plain_index(shard.index),
-        expected_index=None if expected is None else plain_index(expected),
-        kinds=(Kind.STRUCTURE,),
-        matches=matches,
-        text=f"{name} on {_device_text(shard.device)}: it holds {got.dtype.name}{list(got.shape)} "
-        f"for block {block_text(shard.index)} of dtype {dtype}",
+    text = (
+        f": it holds {got.dtype.name}{list(got.shape)} for block {block_text(shard.index)} of "
+        f"dtype {dtype}"
     )
+    whole = _of_device(name, shard.device, shard.index, expected, [Kind.STRUCTURE], text)
+    return replace(whole, matches=matches)
 
 
 def _error_text(verdict: Verdict) -> str:
@@ -321,13 +313,3 @@ def _numbers(got: str, expected: str) -> tuple[str, str]:
     digits = 3 + math.ceil(math.log10(max(abs(a), abs(b)) / abs(a - b)))
     shown = min(17, max(6, digits))
     return f"{a:.{shown}g}", f"{b:.{shown}g}"
-
-
-def _expected_text(expected: Index | None) -> str:
-    if expected is None:
-        return "the device is not in the mesh"
-    return f"the device must hold block {block_text(expected)}"
-
-
-def _device_text(device: Device) -> str:
-    return f"device {device.position} (process {device.process_index})"

@@ -3,15 +3,16 @@
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ...arrays.dtypes import wide
-from ...arrays.sharding import Index
+from ...arrays.mesh import Mesh
+from ...arrays.sharding import Index, NamedSharding
 from ..bounds.expected import Expected
-from ..oracle.oracle import OutputOracle
+from ..oracle.sources import alone, masked
 from ..records.verdict import ArrayPlan, Kind
 from .subject import Reason, Wrong, explains
 
@@ -23,41 +24,69 @@ _PATIENCE = 120.0
 
 
 def partial_sum(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
-    """A partial sum: that of the device's own mesh position, or of another one."""
-    if not isinstance(wrong.oracle, OutputOracle):
-        return
-    mesh = wrong.subject.plan.sharding.mesh
+    """The sum over some devices only: over those of the device's own mesh position, or others."""
+    mesh, oracle = wrong.subject.plan.sharding.mesh, wrong.output
     at = np.unravel_index(mesh.device_ids.index(wrong.device), mesh.shape)
     place = dict(zip(mesh.axis_names, map(int, at), strict=True))
-    for one in wrong.subject.partial_sums:
-        here = all(place[axis] == number for axis, number in one.where.items())
-        if here == own and wrong.holds(wrong.oracle.partial(wrong.tile, one.masks)):
-            yield Kind.MISSING_REDUCTION, one.text
-            return
+    contracted = oracle.case.contracted(oracle.number)
+    for number, plan in enumerate(wrong.subject.input_plans):
+        summed = [dimension for i, dimension in contracted if i == number]
+        cut = plan.sharding.axes(len(plan.shape))
+        axes = [axis for dimension in summed for axis in cut[dimension]]
+        for where in itertools.islice(_places(axes, mesh), _MOST):
+            if all(place[axis] == n for axis, n in where.items()) != own:
+                continue
+            source = oracle.sources[number]
+            for dimension in (d for d in summed if set(cut[d]) & set(where)):
+                mask = positions_along(plan.shape[dimension], cut[dimension], plan.sharding, where)
+                source = masked(source, dimension, mask)
+            if wrong.holds(oracle.reading_instead(number, source).block(wrong.tile)):
+                shown = ", ".join(f"{axis}={n}" for axis, n in where.items())
+                yield (
+                    Kind.MISSING_REDUCTION,
+                    f"it holds the sum over {shown} only, not over all of {' and '.join(where)}",
+                )
+                return
+
+
+_MOST = 256  # partial sums to try
+
+
+def _places(axes: Sequence[str], mesh: Mesh) -> Iterator[dict[str, int]]:
+    """Positions along some of the axes, all of them first."""
+    for count in range(len(axes), 0, -1):
+        for kept in itertools.combinations(axes, count):
+            for place in itertools.product(*(range(mesh.axis_size(axis)) for axis in kept)):
+                yield dict(zip(kept, place, strict=True))
+
+
+def positions_along(
+    size: int, axes: Sequence[str], sharding: NamedSharding, where: Mapping[str, int]
+) -> np.ndarray:
+    """Which positions of a dimension lie on the devices at these mesh positions."""
+    sizes = [sharding.mesh.axis_size(axis) for axis in axes]
+    places = np.indices(sizes)
+    keep = np.ones(sizes, bool)
+    for number, axis in enumerate(axes):
+        if axis in where:
+            keep &= places[number] == where[axis]
+    return np.repeat(keep.ravel(), size // keep.size)
 
 
 def equal_parts(wrong: Wrong) -> Iterator[Reason]:
     """A sum over devices with equal values that was omitted or done twice."""
-    expected = wrong.right
     mesh = wrong.subject.plan.sharding.mesh
     for count in range(1, len(mesh.axis_names) + 1):
         for axes in itertools.combinations(mesh.axis_names, count):
-            factor = math.prod(mesh.axis_size(axis) for axis in axes)
-            if factor == 1:
-                continue
-            over = f"{' and '.join(axes)} ({factor} devices)"
-            if wrong.holds(times(expected, 1 / factor)):
-                yield (
-                    Kind.MISSING_REDUCTION,
-                    f"it is 1/{factor} of the right value, as if the sum over {over} were missing",
-                )
-                return
-            if wrong.holds(times(expected, factor)):
-                yield (
-                    Kind.MISSING_REDUCTION,
-                    f"it is {factor} times the right value, as if summed twice over {over}",
-                )
-                return
+            n = math.prod(mesh.axis_size(axis) for axis in axes)
+            over = f"{' and '.join(axes)} ({n} devices)"
+            for factor, text in (
+                (1 / n, f"it is 1/{n} of the right value, as if the sum over {over} were missing"),
+                (n, f"it is {n} times the right value, as if summed twice over {over}"),
+            ):
+                if n > 1 and wrong.holds(times(wrong.right, factor)):
+                    yield Kind.MISSING_REDUCTION, text
+                    return
 
 
 def times(expected: Expected, factor: float) -> Expected:
@@ -71,13 +100,15 @@ def times(expected: Expected, factor: float) -> Expected:
 
 
 def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
-    if not isinstance(wrong.oracle, OutputOracle):
-        return
+    """A result from the device's own part of a dimension, without those of the others."""
+    oracle = wrong.output
     for dimension, cut in enumerate(wrong.subject.plan.sharding.cuts(len(wrong.shape))):
         if cut == 1:
             continue
-        expected = wrong.oracle.alone(wrong.tile, wrong.block, dimension)
-        if expected.value.shape == wrong.seen(wrong.tile).shape and wrong.holds(expected):
+        own, tile = wrong.block[dimension], list(wrong.tile)
+        tile[dimension] = slice(tile[dimension].start - own.start, tile[dimension].stop - own.start)
+        sources = [alone(x, own, dimension) for x in oracle.sources]
+        if wrong.holds(oracle.with_halos(sources).block(tuple(tile))):
             yield (
                 Kind.MISSING_REDUCTION,
                 f"it was computed from its own part of dimension {dimension} only",
@@ -99,12 +130,9 @@ class _Part(NamedTuple):
 
 def lost_parts(wrong: Wrong) -> Iterator[Reason]:
     """Parts of a sum over devices that are lost, doubled or taken from another device."""
-    oracle = wrong.oracle
-    if not isinstance(oracle, OutputOracle):
-        return
     for number, plan in enumerate(wrong.subject.input_plans):
         for groups in _groups(plan):
-            parts = _parts(wrong, oracle, number, groups)
+            parts = _parts(wrong, number, groups)
             weights = _weights(wrong, parts) if len(parts) > 1 else None
             if weights is not None:
                 if _only_own(wrong.device, parts, weights):
@@ -125,64 +153,59 @@ def _groups(plan: ArrayPlan) -> Iterator[list[Group]]:
     held = plan.sharding.devices_indices_map(plan.shape)
     cut = [d for d, count in enumerate(plan.sharding.cuts(len(plan.shape))) if count > 1]
     for kept in [cut, *([d] for d in cut if len(cut) > 1)]:
-        found: dict[str, Group] = {}
+        groups: dict[str, Group] = {}
         for device, block in held.items():
             part = tuple(s if d in kept else slice(0, plan.shape[d]) for d, s in enumerate(block))
-            found.setdefault(str(part), (part, []))[1].append(device)
-        if 2 <= len(found) <= _MOST_PARTS:
-            yield list(found.values())
+            groups.setdefault(str(part), (part, []))[1].append(device)
+        if 2 <= len(groups) <= _MOST_PARTS:
+            yield list(groups.values())
 
 
-def _parts(wrong: Wrong, oracle: OutputOracle, number: int, groups: Sequence[Group]) -> list[_Part]:
+def _parts(wrong: Wrong, number: int, groups: Sequence[Group]) -> list[_Part]:
     """The parts of the tile by parts of an input; none if the program is not a sum over them."""
     start = time.perf_counter()
-    base = _value(oracle.only(wrong.tile, number, None))
+    base = wrong.output.only(wrong.tile, number, None).numbers
     blocks = len(wrong.subject.plan.sharding.mesh.device_ids)
     if (time.perf_counter() - start) * len(groups) * blocks > _PATIENCE:
         return []
-    found = [
-        _Part(tuple(devices), _value(oracle.only(wrong.tile, number, block)) - base)
+    parts = [
+        _Part(tuple(devices), wrong.output.only(wrong.tile, number, block).numbers - base)
         for block, devices in groups
     ]
-    whole = _value(wrong.right)
     with np.errstate(invalid="ignore"):  # infinities, which no sum of parts explains
-        apart = np.abs(base + sum(part.value for part in found) - whole)
-    scale = max(float(np.abs(part.value).max(initial=0.0)) for part in found)
-    if not np.all(apart <= _LINEAR * scale):
+        apart = np.abs(base + sum(part.value for part in parts) - wrong.right.numbers)
+    sizes = [float(np.abs(part.value).max(initial=0.0)) for part in parts]
+    if not np.all(apart <= _LINEAR * max(sizes)):
         return []
-    return [part for part in found if np.abs(part.value).max(initial=0.0) > _LINEAR * scale]
+    return [part for part, size in zip(parts, sizes, strict=True) if size > _LINEAR * max(sizes)]
 
 
 _LINEAR = 1e-9
 """Relative difference of sums that are computed in float64 in another order."""
 
 
-def _value(expected: Expected) -> np.ndarray:
-    return wide(np.asarray(expected.value))
-
-
 def _weights(wrong: Wrong, parts: Sequence[_Part]) -> list[int] | None:
     """How often each part is in the sum; None if no whole numbers explain the wrong values."""
     for chosen in (np.ones(wrong.values.shape, bool), wrong.wrong):
-        found = _fitted(wrong, parts, chosen)
-        if found is not None:
-            return found
+        weights = _fitted(wrong, parts, chosen)
+        if weights is not None:
+            return weights
     if np.count_nonzero(wrong.wrong) >= len(parts):
         return None
     # Too few elements for a fit: one part is lost or doubled, if only one explains the values.
-    tried = [
+    possible = [
         [weight if n == number else 1 for n in range(len(parts))]
         for number in range(len(parts))
         for weight in (0, 2)
     ]
-    fitting = [weights for weights in tried if _explained(wrong, parts, weights)]
+    fitting = [weights for weights in possible if _explained(wrong, parts, weights)]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _fitted(wrong: Wrong, parts: Sequence[_Part], chosen: np.ndarray) -> list[int] | None:
     """Weights by least squares over the chosen elements."""
     columns = np.stack([part.value[chosen] for part in parts], axis=-1)
-    change = wide(wrong.values)[chosen] - _value(wrong.right)[chosen]
+    change = wide(wrong.values)[chosen] - wrong.right.numbers[chosen]
     if np.iscomplexobj(columns) or np.iscomplexobj(change):
         columns = np.concatenate([columns.real, columns.imag])
         change = np.concatenate([change.real, change.imag])
@@ -200,7 +223,7 @@ def _explained(wrong: Wrong, parts: Sequence[_Part], weights: Sequence[int], fre
     if len(set(weights)) == 1:
         return False  # right, or a factor of the whole sum
     right = wrong.right
-    value = _value(right) + sum(
+    value = right.numbers + sum(
         (weight - 1) * part.value for weight, part in zip(weights, parts, strict=True)
     )
     if right.bound is None:

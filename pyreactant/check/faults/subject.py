@@ -1,103 +1,33 @@
 """A wrong block, and everything it may be compared with."""
 
 import functools
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...arrays.dtypes import is_float, wide
-from ...arrays.sharding import Index, NamedSharding
+from ...arrays.sharding import Index
 from ..bounds.compare import compare, wrong_elements
 from ..bounds.expected import Expected, ulp
 from ..bounds.verdict import Verdict
-from ..execute import CaseRun
 from ..oracle.oracle import InputOracle, OutputOracle
-from ..oracle.parts import around, within
 from ..records.verdict import ArrayPlan, Kind
+from ..regions import around, within
 
 Reason = tuple[Kind, str]
 """A kind of fault, and how it explains a block."""
 
-Mask = tuple[int, int, np.ndarray]
-"""Number of an input, one of its dimensions, and which positions along it are summed."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartialSum:
-    """The part of a sum over devices that remains if a reduction is missing.
-
-    Attributes:
-        masks: Positions of the inputs that are summed.
-        where: Mesh position by axis, for the axes that are not summed over.
-        text: Description of the fault.
-    """
-
-    masks: tuple[Mask, ...]
-    where: Mapping[str, int]
-    text: str
-
-
-_MOST = 256  # partial sums to try
-
-
-def partial_sums(run: CaseRun, output: int) -> list[PartialSum]:
-    """Sums that a device may hold instead of the whole one, for one output of a run."""
-    contracted: dict[int, list[int]] = {}
-    for number, dimension in run.case.contracted(output):
-        contracted.setdefault(number, []).append(dimension)
-    plans = [run.plans[name] for name in run.named("input")]
-    found = (
-        partial
-        for number, dimensions in contracted.items()
-        for partial in _partial_sums(
-            number, plans[number].shape, plans[number].sharding, dimensions
-        )
-    )
-    return list(itertools.islice(found, _MOST))
-
-
-def _partial_sums(
-    number: int, shape: Sequence[int], sharding: NamedSharding, dimensions: Sequence[int]
-) -> Iterator[PartialSum]:
-    mesh, cut = sharding.mesh, sharding.axes(len(shape))
-    axes = [axis for dimension in dimensions for axis in cut[dimension]]
-    for count in range(len(axes), 0, -1):
-        for kept in itertools.combinations(axes, count):
-            for place in itertools.product(*(range(mesh.axis_size(axis)) for axis in kept)):
-                where = dict(zip(kept, place, strict=True))
-                masks = tuple(
-                    (number, d, positions_along(shape[d], cut[d], sharding, where))
-                    for d in dimensions
-                    if set(cut[d]) & set(kept)
-                )
-                place_text = ", ".join(f"{axis}={at}" for axis, at in where.items())
-                text = (
-                    f"it holds the sum over {place_text} only, not over all of {' and '.join(kept)}"
-                )
-                yield PartialSum(masks, where, text)
-
-
-def positions_along(
-    size: int, axes: Sequence[str], sharding: NamedSharding, where: Mapping[str, int]
-) -> np.ndarray:
-    """Which positions of a dimension lie on the devices at these mesh positions."""
-    sizes = [sharding.mesh.axis_size(axis) for axis in axes]
-    keep = np.ones(sizes, bool)
-    for number, axis in enumerate(axes):
-        if axis in where:
-            shape = [-1 if n == number else 1 for n in range(len(sizes))]
-            keep &= (np.arange(sizes[number]) == where[axis]).reshape(shape)
-    return np.repeat(keep.ravel(), size // keep.size)
-
-
 Oracle = InputOracle | OutputOracle
 
-TILE = 2**12
+_TILE = 2**12
 """Elements of a block that are compared to explain its fault."""
+
+
+def side_of_tile(dimensions: int) -> int:
+    """The length of a tile of a block in each dimension."""
+    return max(2, math.floor(_TILE ** (1 / max(1, dimensions))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +41,6 @@ class Subject:
         before: The values of the previous calls; None for inputs.
         inputs: The program's inputs; a block may hold one of them by mistake.
         input_plans: Their shapes and shardings.
-        partial_sums: Sums that its blocks may hold if a reduction is missing.
         known: What `few` has computed, by index.
     """
 
@@ -121,7 +50,6 @@ class Subject:
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
     input_plans: tuple[ArrayPlan, ...] = ()
-    partial_sums: Sequence[PartialSum] = ()
     known: dict[tuple[tuple[int, int], ...], Expected] = field(default_factory=dict, compare=False)
 
     def few(self, index: Index) -> Expected:
@@ -129,7 +57,7 @@ class Subject:
 
         Each wrong block is compared with a few elements of every other block.
         """
-        key = tuple((one.start, one.stop) for one in index)
+        key = tuple((part.start, part.stop) for part in index)
         if key not in self.known:
             self.known[key] = self.oracle.block(index)
         return self.known[key]
@@ -159,6 +87,17 @@ class Wrong:
         return self.subject.oracle
 
     @property
+    def output(self) -> OutputOracle:
+        """The right values of an output.
+
+        Raises:
+            LookupError: The array is an input, of which a program's faults explain nothing.
+        """
+        if not isinstance(self.oracle, OutputOracle):
+            raise LookupError(f"{self.subject.name} is no output")
+        return self.oracle
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Global shape of the array."""
         return self.subject.plan.shape
@@ -167,8 +106,7 @@ class Wrong:
     def tile(self) -> Index:
         """Global index of a tile around the worst element."""
         at = self.verdict.worst["element"] if self.verdict.worst else [s.start for s in self.block]
-        length = max(2, math.floor(TILE ** (1 / max(1, len(self.block)))))
-        return around(self.block, at, length)
+        return around(self.block, at, side_of_tile(len(self.block)))
 
     @functools.cached_property
     def values(self) -> np.ndarray:
@@ -228,7 +166,7 @@ def explains(
     if wrong_elements(got, faulty)[wrong].any():
         return False
     with np.errstate(all="ignore"):
-        away = np.abs(wide(got[wrong]) - wide(np.asarray(right.value)[wrong]))
+        away = np.abs(wide(got[wrong]) - right.numbers[wrong])
         near: Any = 0.5 if faulty.bound is None else faulty.allowed(got.dtype)[wrong]
         if faulty.bound is None and is_float(got.dtype):
             near = ulp(np.abs(wide(got[wrong])), got.dtype)

@@ -4,7 +4,9 @@ Blocks are cut into tiles, so that a check needs little extra memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +14,12 @@ from ...arrays.dtypes import wide
 from ...arrays.sharding import Index
 from ...arrays.source import Source
 from ..bounds.expected import Expected
-from ..bounds.model import Float32Products, Model
-from ..bounds.tracked import Estimated, Tracked
+from ..bounds.model import Model
+from ..bounds.rules.products import Float32Products
+from ..bounds.tracked import Tracked
 from ..programs.case import Case
-from .parts import Absolute, Beside, Exchanged, Masked, Only, Own, Stale, Widened, size
+from ..regions import elements_of
+from .sources import Absolute, Only
 
 TILE_BYTES = 4 * 2**20
 """Bytes that a tile may need; each core checks one at a time."""
@@ -56,7 +60,7 @@ class InputOracle:
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs."""
-        return 16 * size(index)
+        return 16 * elements_of(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class OutputOracle:
         stream_bytes: Bytes that a tile which reads all inputs may need.
         whole: Whether the inputs are whole numbers for which float64 and every right runtime have
             the same results, without rounding; they are compared as numbers, not by bits.
+        float32_products: Whether to form large products in float32; results are then rounded ones.
     """
 
     case: Case
@@ -81,163 +86,75 @@ class OutputOracle:
     model: Model | None
     stream_bytes: int = STREAM_BYTES
     whole: bool = False
+    float32_products: bool = False
 
     def block(self, index: Index) -> Expected:
         """The expected values of a part of the array."""
-        sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
-        given = index, sources, self.model
-        found = self.case.expected(self.number, *given, streamed=self.streamed)
-        if self.whole and np.asarray(found).dtype.kind in "fc":
-            value = wide(np.asarray(found))  # an oracle may convert to a shorter type
+        with Float32Products() if self.float32_products else nullcontext() as products:
+            block = self._computed(index, self.sources)
+        formed = products is not None and products.formed > 0
+        if self.whole and np.asarray(block).dtype.kind in "fc":
+            value = wide(np.asarray(block))  # an oracle may convert to a shorter type
             return Expected(value, np.zeros(value.shape), last_rounding=True)
-        if isinstance(found, Tracked):
-            estimated = found.reason if isinstance(found, Estimated) else ""
-            absolute = None if found.value.any() else self._absolute(index)
-            return Expected(found.value, found.bound, estimated=estimated, absolute=absolute)
-        return Expected(np.asarray(found), None)
+        if not isinstance(block, Tracked):
+            return Expected(np.asarray(block), None)
+        absolute = None
+        if not block.value.any():
+            sizes = self._computed(index, tuple(map(Absolute, self.sources)))
+            absolute = np.abs(sizes.value if isinstance(sizes, Tracked) else np.asarray(sizes))
+        return Expected(
+            block.value,
+            block.bound,
+            estimated=block.estimated,
+            absolute=absolute,
+            float32_products=formed,
+        )
 
-    def in_float32(self, products: Float32Products) -> "OutputOracle":
-        """The same oracle with large products in float32; its results are rounded ones."""
-        assert self.model is not None
-        return replace(self, model=replace(self.model, float32_products=products))
-
-    def _absolute(self, index: Index) -> np.ndarray:
-        """Values for the absolute values of the inputs: those of sums before they cancel."""
-        sources = tuple(Absolute(source) for source in self.sources)
-        found = self.case.expected(self.number, index, sources, self.model, streamed=self.streamed)
-        return np.abs(found.value if isinstance(found, Tracked) else np.asarray(found))
-
-    @property
-    def streamed(self) -> bool:
-        """Whether inputs are read in pieces: those of one element do not fit in memory."""
-        if self.case.stream is None:
-            return False
-        first = self._needs(tuple(slice(0, min(1, n)) for n in self.shape))
-        return self._each * sum(map(size, first)) > self.stream_bytes
+    def _computed(self, index: Index, sources: tuple[Source, ...]) -> Any:
+        return self.case.expected(self.number, index, sources, self.model, in_full=self.whole)
 
     @property
     def limit(self) -> int:
         """Bytes that a tile may need; more if each tile reads all inputs, so tiles are few."""
-        if self.streamed:
-            return self.stream_bytes
-        if self.case.staged is not None:
-            return self.stream_bytes // 4
-        return TILE_BYTES
+        oracle = self.case.oracle
+        if oracle is None or oracle.elements is None:
+            return TILE_BYTES
+        return self.stream_bytes if oracle.first is None else self.stream_bytes // 4
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
-        shapes = tuple(s.shape for s in self.sources)
-        if self.streamed and self.case.stream is not None:
-            at_once = self.case.stream.elements(index, shapes)
-            return self._each * (size(index) + at_once)
-        if self.case.staged is not None and self.model is not None:
-            return self._each * self.case.staged.elements(self.number, index, shapes)
-        return self._each * (size(index) + sum(map(size, self._needs(index))))
+        each = 48 if self.model is not None or self.whole else 16
+        return each * self.case.elements(self.number, index, self._shapes)
 
     @property
-    def _each(self) -> int:
-        return 48 if self.model is not None or self.whole else 16
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(source.shape for source in self.sources)
 
-    def _needs(self, index: Index) -> tuple[Index, ...]:
-        return self.case.needs(self.number, index, tuple(s.shape for s in self.sources))
+    def reading(self, sources: Iterable[Source]) -> "OutputOracle":
+        """The oracle of a program that reads other sources, as a faulty one does."""
+        return replace(self, sources=tuple(sources))
 
-    def partial(self, index: Index, masks: Iterable[tuple[int, int, np.ndarray]]) -> Expected:
-        """Values of a tile if only a part of a sum was computed.
+    def with_halos(self, sources: Iterable[Source]) -> "OutputOracle":
+        """The same if only inputs of the output's shape have other sources."""
+        both = zip(self.sources, sources, strict=True)
+        return self.reading(new if old.shape == self.shape else old for old, new in both)
 
-        Args:
-            index: Index of the tile in the output.
-            masks: Input numbers, summed dimensions, and which positions are summed.
-        """
-        sources = list(self.sources)
-        for number, dimension, mask in masks:
-            sources[number] = Masked(sources[number], dimension, mask)
-        return replace(self, sources=tuple(sources)).block(index)
+    def reading_instead(self, number: int, source: Source) -> "OutputOracle":
+        """The same if one input has another source."""
+        return self.reading(source if i == number else x for i, x in enumerate(self.sources))
 
     def only(self, index: Index, number: int, block: Index | None) -> Expected:
         """Values of a tile if an input is zero outside a block, or everywhere if it is None."""
-        sources = list(self.sources)
-        sources[number] = Only(sources[number], block)
-        return replace(self, sources=tuple(sources)).block(index)
-
-    def exchanged_halos(self, index: Index, block: Index, dimension: int, width: int) -> Expected:
-        """Values of a tile if the elements on both sides of the device's block are exchanged.
-
-        Args:
-            index: Index of the tile in the output, within `block`.
-            block: Index of the device's block.
-            dimension: Dimension along which the block has neighbours.
-            width: Number of exchanged elements on each side.
-        """
-        sources = tuple(
-            Exchanged(source, block[dimension], dimension, width)
-            if source.shape == self.shape
-            else source
-            for source in self.sources
-        )
-        return replace(self, sources=sources).block(index)
-
-    def stale_halo(
-        self, index: Index, block: Index, dimension: int, before: "OutputOracle"
-    ) -> Expected:
-        """Values of a tile if elements outside the device's block are those of other inputs.
-
-        Args:
-            index: Index of the tile in the output, within `block`.
-            block: Index of the device's block.
-            dimension: Dimension along which the block has neighbours.
-            before: The oracle of the other inputs.
-        """
-        sources = tuple(
-            Stale(source, block[dimension], dimension, old)
-            if source.shape == self.shape
-            else source
-            for source, old in zip(self.sources, before.sources, strict=True)
-        )
-        return replace(self, sources=sources).block(index)
-
-    def shifted_halo(self, index: Index, block: Index, dimension: int, by: int) -> Expected:
-        """Values of a tile if elements outside the device's block are read `by` positions off.
-
-        Args:
-            index: Index of the tile in the output, within `block`.
-            block: Index of the device's block.
-            dimension: Dimension of the offset.
-            by: 1 or -1.
-        """
-        sources = tuple(
-            Beside(source, block[dimension], dimension, by)
-            if source.shape == self.shape
-            else source
-            for source in self.sources
-        )
-        return replace(self, sources=sources).block(index)
-
-    def alone(self, index: Index, block: Index, dimension: int) -> Expected:
-        """Values of a tile if the device uses only its own part of a dimension.
-
-        Args:
-            index: Index of the tile in the output, within `block`.
-            block: Index of the device's block.
-            dimension: Dimension of inputs and output.
-        """
-        own = block[dimension]
-        sources = tuple(
-            Own(source, own, dimension) if source.shape == self.shape else source
-            for source in self.sources
-        )
-        moved = list(index)
-        moved[dimension] = slice(
-            index[dimension].start - own.start, index[dimension].stop - own.start
-        )
-        return replace(self, sources=sources).block(tuple(moved))
+        return self.reading_instead(number, Only(self.sources[number], block)).block(index)
 
     def halo(self, block: Index, dimension: int) -> int:
         """How far beyond a block it needs elements of inputs of the output's shape."""
         own = block[dimension]
+        needs = self.case.needs(self.number, block, self._shapes)
         return max(
             (
                 max(own.start - need[dimension].start, need[dimension].stop - own.stop)
-                for need, source in zip(self._needs(block), self.sources, strict=True)
+                for need, source in zip(needs, self.sources, strict=True)
                 if source.shape == self.shape
             ),
             default=0,
@@ -280,8 +197,8 @@ def merge(blocks: Sequence[Index], cost: Callable[[Index], int]) -> list[Index]:
     regions = list(blocks)
     for d in range(len(blocks[0]) if blocks else 0):
         rows: dict[str, list[Index]] = {}
-        for one in regions:
-            rows.setdefault(str((*one[:d], *one[d + 1 :])), []).append(one)
+        for region in regions:
+            rows.setdefault(str((*region[:d], *region[d + 1 :])), []).append(region)
         regions = [region for row in rows.values() for region in _merged(row, d, cost)]
     return regions
 
@@ -289,7 +206,7 @@ def merge(blocks: Sequence[Index], cost: Callable[[Index], int]) -> list[Index]:
 def _merged(row: list[Index], d: int, cost: Callable[[Index], int]) -> list[Index]:
     """Regions that differ in one dimension only, merged if that is cheaper."""
     whole = list(row[0])
-    whole[d] = slice(min(one[d].start for one in row), max(one[d].stop for one in row))
+    whole[d] = slice(min(block[d].start for block in row), max(block[d].stop for block in row))
     together = tuple(whole)
     cheaper = cost(together) < _WORTH_IT * sum(map(cost, row))
     return [together] if cheaper else row

@@ -97,27 +97,26 @@ def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Verdic
     for shard in c.addressable_shards:
         shards.setdefault(block_text(shard.index), []).append(shard)
     verdicts = []
-    left, right = _Tiles(x), _Tiles(y)
     for copies in shards.values():
         index = copies[0].index
         if is_integer:
             expected = Expected(_integer_block(x, y, index), None)
         else:
-            expected = _float_block(left, right, index, tolerance)
+            expected = _float_block(x, y, index, tolerance)
         verdicts += [_compare(shard, expected, method) for shard in copies]
     return _note(_join_everywhere(join(verdicts or [Verdict(method)])), c)
 
 
 def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
-    found = replace(compare(shard.data, expected), method=method)
-    if found.worst is None:
-        return found
-    at = tuple(found.worst["element"])
+    verdict = replace(compare(shard.data, expected), method=method)
+    if verdict.worst is None:
+        return verdict
+    at = tuple(verdict.worst["element"])
     value = expected.value[at]
     got = shard.data[at].astype(value.dtype)
     is_finite = bool(np.isfinite(got) and np.isfinite(value))
     worst = None
-    if not found.passed:
+    if not verdict.passed:
         worst = {
             "process": shard.device.process_index,
             "device": str(shard.device),
@@ -127,7 +126,7 @@ def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
             "expected": str(value),
         }
     # JSON has no NaN and infinity, so their tolerance is reported as 0.
-    return replace(found, allowed=found.allowed if is_finite else 0.0, worst=worst)
+    return replace(verdict, allowed=verdict.allowed if is_finite else 0.0, worst=worst)
 
 
 def _join_everywhere(mine: Verdict) -> Verdict:
@@ -137,26 +136,7 @@ def _join_everywhere(mine: Verdict) -> Verdict:
     return join(map(Verdict.from_dict, verdicts))
 
 
-class _Tiles:
-    """Tiles of a matrix in float64, cached because blocks share rows and columns."""
-
-    def __init__(self, source: Source) -> None:
-        self.shape = source.shape
-        self._source = source
-        self._kept: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
-
-    def read(self, index: Index) -> tuple[np.ndarray, np.ndarray]:
-        """A tile and its squared absolute values."""
-        key = tuple(end for s in index for end in (s.start, s.stop))
-        if key not in self._kept:
-            tile = wide(self._source.read(index))
-            if sum(2 * t.nbytes for t, _ in self._kept.values()) > _TILE_BYTES:
-                self._kept.clear()
-            self._kept[key] = tile, np.square(np.abs(tile))
-        return self._kept[key]
-
-
-def _float_block(x: _Tiles, y: _Tiles, index: Index, tolerance: Tolerance) -> Expected:
+def _float_block(x: Source, y: Source, index: Index, tolerance: Tolerance) -> Expected:
     """One block of the product in float64 with its tolerance."""
     rows, columns = index
     shape = (rows.stop - rows.start, columns.stop - columns.start)
@@ -164,10 +144,10 @@ def _float_block(x: _Tiles, y: _Tiles, index: Index, tolerance: Tolerance) -> Ex
     x_squares, y_squares = np.zeros(shape[0]), np.zeros(shape[1])
     with np.errstate(all="ignore"):
         for part in _cut(x.shape[1], max(sum(shape), 1) * 16):
-            (a, a_squares), (b, b_squares) = x.read((rows, part)), y.read((part, columns))
+            a, b = wide(x.read((rows, part))), wide(y.read((part, columns)))
             value = value + a @ b
-            x_squares += a_squares.sum(axis=1)
-            y_squares += b_squares.sum(axis=0)
+            x_squares += np.square(np.abs(a)).sum(axis=1)
+            y_squares += np.square(np.abs(b)).sum(axis=0)
         scale = np.sqrt(np.outer(x_squares, y_squares))  # norm(x_i) * norm(y_j)
         bound = tolerance.relative * scale + tolerance.absolute
         return Expected(
@@ -196,19 +176,18 @@ def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:
     return a @ b
 
 
-def _note(found: Verdict, c: ShardedArray) -> Verdict:
-    block = c.sharding.shard_shape(c.shape)
-    total = math.prod(block) * c.sharding.mesh.size
+def _note(verdict: Verdict, c: ShardedArray) -> Verdict:
+    total = math.prod(c.sharding.shard_shape(c.shape)) * c.sharding.mesh.size
+    note = verdict.note
     if not total:
-        return replace(found, note="the product has no elements")
-    if found.non_finite == total:
-        return replace(found, note="every element is NaN or infinite, as in the oracle")
-    if found.non_finite:
-        return replace(found, note=f"{found.non_finite} elements are NaN or infinite, as expected")
-    if found.passed and found.usual > 1:
-        return replace(
-            found,
-            note=f"the error is within the rounding bound but {found.usual:.1f} times the usual "
-            "rounding error; check whether the product has a lower precision than requested",
+        note = "the product has no elements"
+    elif verdict.non_finite == total:
+        note = "every element is NaN or infinite, as in the oracle"
+    elif verdict.non_finite:
+        note = f"{verdict.non_finite} elements are NaN or infinite, as expected"
+    elif verdict.passed and verdict.usual > 1:
+        note = (
+            f"the error is within the rounding bound but {verdict.usual:.1f} times the usual "
+            "rounding error; check whether the product has a lower precision than requested"
         )
-    return found
+    return replace(verdict, note=note)

@@ -133,11 +133,11 @@ def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -
     squares, bad_rows, bad_columns = np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape[1])
     # Generating, converting and multiplying a tile all release the GIL.
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for (rows, columns), found in pool.map(lambda tile: _one_tile(tile, vectors), tiles):
-            product[rows] += found.product
-            squares[rows] += found.squares
-            bad_rows[rows] += found.bad_rows
-            bad_columns[columns] += found.bad_columns
+        for (rows, columns), sums in pool.map(lambda tile: _one_tile(tile, vectors), tiles):
+            product[rows] += sums.product
+            squares[rows] += sums.squares
+            bad_rows[rows] += sums.bad_rows
+            bad_columns[columns] += sums.bad_columns
     running = current()
     return _Sums(
         *(

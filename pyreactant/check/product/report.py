@@ -3,7 +3,6 @@
 The product may be written as one .npy file; each process writes its own blocks.
 """
 
-import functools
 import math
 import os
 import statistics
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,6 @@ from ...arrays.sharding import NamedSharding, plain_index
 from ...arrays.source import ArraySource, RandomSource, Source, open_npy
 from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.facts import package_version
-from ...base.files import plain_json
 from ...base.outputs import (
     check_output,
     copy_mode,
@@ -43,12 +41,9 @@ from ...base.outputs import (
     marked,
     opened,
     target_of,
-    write_output,
 )
 from ..bounds.verdict import Verdict
 from .check import check_product
-
-T = TypeVar("T")
 
 
 def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> None:
@@ -64,8 +59,14 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
     running, named = current(), Path(path)
     first = running.group.process_index == 0
 
-    def step(action: Callable[[], T]) -> T:
-        return everywhere(running.backend, running.group, f"writing {path}", action)
+    def step(action: Callable[[], None]) -> None:
+        def act() -> None:
+            try:
+                action()
+            except OSError as error:
+                raise FileError(f"{named}: cannot be written ({error.strerror})") from None
+
+        everywhere(running.backend, running.group, f"writing {path}", act)
 
     step(lambda: check_output(named, overwrite=overwrite))
     mine = [os.urandom(6).hex(), is_stream(named)]
@@ -76,21 +77,10 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
         return
     target = target_of(named)
     partial = target.with_name(f".{target.name[:50]}.{token}.partial")
-
-    def create() -> None:
-        if first:
-            _create(partial, c)
-
-    def write() -> None:
-        _write_blocks(partial, c)
-
-    def publish() -> None:
-        if first:
-            _rename(partial, target, overwrite)
-
     try:
-        for action in (create, write, publish):
-            step(functools.partial(_naming_file, action, target))
+        step(lambda: _create(partial, c) if first else None)
+        step(lambda: _write_blocks(partial, c))
+        step(lambda: _rename(partial, target, overwrite) if first else None)
     finally:
         if first:
             partial.unlink(missing_ok=True)
@@ -134,47 +124,6 @@ def _rename(partial: Path, target: Path, overwrite: bool) -> None:
     check_output(target, overwrite=overwrite)  # another program may have created it meanwhile
     copy_mode(target, partial)
     partial.replace(target)
-
-
-def _naming_file(action: Callable[[], None], target: Path) -> None:
-    try:
-        action()
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written ({error.strerror})") from None
-
-
-@dataclass(frozen=True, slots=True)
-class MatmulRequest:
-    """What to multiply, how to shard it, and what to write.
-
-    Attributes:
-        size: (m, k, n); None for the reference case or the shapes of the files.
-        dtype: Element type of the reference case or the random operands; for files only needed
-            if they contain raw bytes.
-        mesh: Mesh of the devices; None means all devices.
-        spec: Partition spec of x, and of y unless `y_spec` is given.
-        y_spec: Partition spec of y.
-        out_spec: Partition spec of the product; None as in `matmul_sharded`.
-        precision: "default", "high" or "highest"; None means the runtime's default.
-        seed: Seed of the random operands.
-        repeat: Number of timed calls, after one untimed call.
-        files: .npy files of x and y.
-        out: .npy file for the product.
-        overwrite: Whether `out` may replace a file.
-    """
-
-    size: tuple[int, int, int] | None = None
-    dtype: str | None = None
-    mesh: Mesh | None = None
-    spec: Spec = ("x", "y")
-    y_spec: Spec | None = None
-    out_spec: Spec | None = None
-    precision: str | None = None
-    seed: int = 0
-    repeat: int = 5
-    files: tuple[Path, Path] | None = None
-    out: Path | None = None
-    overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,44 +218,71 @@ def versions() -> dict[str, str]:
     return {"pyreactant": __version__, **current().backend.versions(), "numpy": numpy}
 
 
-def run_matmul(request: MatmulRequest) -> MatmulReport:
+def run_matmul(
+    *,
+    size: tuple[int, int, int] | None = None,
+    files: tuple[Path, Path] | None = None,
+    dtype: str | None = None,
+    seed: int = 0,
+    mesh: Mesh | None = None,
+    spec: Spec = ("x", "y"),
+    y_spec: Spec | None = None,
+    out_spec: Spec | None = None,
+    precision: str | None = None,
+    repeat: int = 5,
+    out: Path | None = None,
+    overwrite: bool = False,
+) -> MatmulReport:
     """Place the operands, compile, multiply, time, check and write. Collective.
 
     Each process reads or generates the operands' blocks of its own devices, and checks and writes
     their blocks of the product.
 
+    Args:
+        size: (m, k, n) of random operands; without size and files the reference case runs.
+        files: .npy files of x and y.
+        dtype: Element type; for files only needed if they contain raw bytes.
+        seed: Seed of the random operands.
+        mesh: Mesh of the devices; None means all devices.
+        spec: Partition spec of x, and of y unless `y_spec` is given.
+        y_spec: Partition spec of y.
+        out_spec: Partition spec of the product; None as in `matmul_sharded`.
+        precision: "default", "high" or "highest"; None means the runtime's default.
+        repeat: Number of timed calls, after one untimed call.
+        out: .npy file for the product.
+        overwrite: Whether `out` may replace a file.
+
     Raises:
         PyReactantError: As `matmul_sharded`, and FileError for the files.
     """
     running = current()
-    if request.repeat < 0:
-        raise InvalidArgumentError(f"{argument('repeat')} must be 0 or more, got {request.repeat}")
+    if repeat < 0:
+        raise InvalidArgumentError(f"{argument('repeat')} must be 0 or more, got {repeat}")
 
     def prepare() -> tuple[Source, Source, str]:
-        if request.out is not None:
-            check_output(request.out, overwrite=request.overwrite)
-        return _operands(request)
+        if out is not None:
+            check_output(out, overwrite=overwrite)
+        return _operands(size, files, dtype, seed)
 
     x, y, operands = everywhere(running.backend, running.group, "reading the operands", prepare)
     check_operands(x.shape, x.dtype, y.shape, y.dtype)
-    mesh = request.mesh or default_mesh(len(devices()))
-    y_spec = request.spec if request.y_spec is None else request.y_spec
-    shardings = NamedSharding(mesh, request.spec), NamedSharding(mesh, y_spec)
-    out_spec = default_out_spec(*shardings) if request.out_spec is None else request.out_spec
+    mesh = mesh or default_mesh(len(devices()))
+    shardings = NamedSharding(mesh, spec), NamedSharding(mesh, spec if y_spec is None else y_spec)
+    out_spec = default_out_spec(*shardings) if out_spec is None else out_spec
     NamedSharding(mesh, out_spec).shard_shape((x.shape[0], y.shape[1]))
     a = from_callback(x.shape, x.dtype, shardings[0], x.read)
     b = from_callback(y.shape, y.dtype, shardings[1], y.read)
-    compile_seconds, product = _timed(lambda: compile_matmul(a, b, out_spec, request.precision))
+    compile_seconds, product = _timed(lambda: compile_matmul(a, b, out_spec, precision))
     c: ShardedArray = product(a, b).block_until_ready()
-    seconds = [_timed(lambda: product(a, b).block_until_ready())[0] for _ in range(request.repeat)]
-    check_seconds, check = _timed(lambda: check_product(x, y, c, shardings, request.precision))
-    if request.out is not None and check.passed:
-        write_npy(request.out, c, overwrite=request.overwrite)
+    seconds = [_timed(lambda: product(a, b).block_until_ready())[0] for _ in range(repeat)]
+    check_seconds, check = _timed(lambda: check_product(x, y, c, shardings, precision))
+    if out is not None and check.passed:
+        write_npy(out, c, overwrite=overwrite)
     return MatmulReport(
         c=c,
         operands=operands,
         shardings=shardings,
-        precision=request.precision,
+        precision=precision,
         inner=x.shape[1],
         compile_seconds=compile_seconds,
         seconds=tuple(seconds),
@@ -315,29 +291,25 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
     )
 
 
-def write_report(report: MatmulReport, path: Path, *, overwrite: bool) -> None:
-    """Write the report as JSON.
-
-    Raises:
-        FileError: The file cannot be written, or must not be replaced.
-    """
-    write_output(plain_json(report.to_dict()), path, overwrite=overwrite)
-
-
-def _operands(request: MatmulRequest) -> tuple[Source, Source, str]:
-    if request.files is not None:
-        if request.size is not None:
+def _operands(
+    size: tuple[int, int, int] | None,
+    files: tuple[Path, Path] | None,
+    dtype: str | None,
+    seed: int,
+) -> tuple[Source, Source, str]:
+    if files is not None:
+        if size is not None:
             raise InvalidArgumentError("give sizes or files, not both; files determine the shapes")
-        x, y = (open_npy(path, request.dtype) for path in request.files)
-        return x, y, " @ ".join(str(path) for path in request.files)
-    dtype = request.dtype or "float32"
-    if request.size is not None:
-        m, k, n = request.size
-        if min(request.size) < 0:
+        x, y = (open_npy(path, dtype) for path in files)
+        return x, y, " @ ".join(map(str, files))
+    dtype = dtype or "float32"
+    if size is not None:
+        m, k, n = size
+        if min(size) < 0:
             raise InvalidArgumentError(f"sizes must be 0 or more, got m={m}, k={k}, n={n}")
-        left = RandomSource((m, k), dtype, request.seed, stream=0)
-        right = RandomSource((k, n), dtype, request.seed, stream=1)
-        return left, right, f"random, seed {request.seed}"
+        left = RandomSource((m, k), dtype, seed, stream=0)
+        right = RandomSource((k, n), dtype, seed, stream=1)
+        return left, right, f"random, seed {seed}"
     reference = ArraySource(reference_operand(as_dtype(dtype)))
     return reference, reference, "reference case, arange(1, 65) by columns"
 

@@ -8,8 +8,8 @@ name, in a file of the family's name.
 from .case import Case as Case
 from .case import Input as Input
 from .case import Layout as Layout
+from .case import Oracle as Oracle
 from .case import Output as Output
-from .case import Stream as Stream
 from .find import CASES as CASES
 from .find import find_case as find_case
 from .find import hint_of as hint_of

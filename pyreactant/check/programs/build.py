@@ -9,26 +9,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
 from ...arrays.sharding import Index, NamedSharding, as_axes, as_entry
-from .case import (
-    ASSUMED,
-    Case,
-    Input,
-    Layout,
-    Output,
-    Shape,
-    Spec,
-    Stream,
-    no_static,
-)
+from ..regions import common, elements_of
+from .case import Case, Input, Inputs, Layout, Oracle, Output, Shape, Spec
 
 Assignment = Mapping[str, tuple[str, ...]]
 """The mesh axes that shard each dimension, by its label."""
@@ -63,7 +54,7 @@ class Subscripts:
 
     def shape(self, subscripts: str, n: int) -> Shape:
         """Shape of an array with these subscripts."""
-        return tuple(self.sizes.get(label, _same)(n) for label in subscripts)
+        return tuple(self.sizes[label](n) if label in self.sizes else n for label in subscripts)
 
     def needs(self, output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
         """As `Case.needs`: the output's slice for its own labels, everything for the others."""
@@ -111,17 +102,17 @@ class Subscripts:
 
     def axes(self, layout: Layout) -> dict[str, tuple[str, ...]] | None:
         """The axes of each label; None if they differ between arrays, or two labels share one."""
-        found: dict[str, tuple[str, ...]] = {}
+        known: dict[str, tuple[str, ...]] = {}
         arrays = zip(
             (*self.inputs, *self.outputs), (*layout.in_specs, *layout.out_specs), strict=True
         )
         for subscripts, one in arrays:
             padded = (*one, *[None] * (len(subscripts) - len(one)))
             for label, entry in zip(subscripts, padded, strict=True):
-                if found.setdefault(label, as_axes(entry)) != as_axes(entry):
+                if known.setdefault(label, as_axes(entry)) != as_axes(entry):
                     return None
-        used = [axis for axes in found.values() for axis in axes]
-        return found if len(used) == len(set(used)) else None
+        used = [axis for axes in known.values() for axis in axes]
+        return known if len(used) == len(set(used)) else None
 
     def cut_of(self, label: str, mesh: Mesh, axes: Assignment) -> int:
         """The number of blocks along a dimension with this label."""
@@ -145,8 +136,8 @@ def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
     names = mesh.axis_names
     first, rest = names[:1], names[1:]
     if rest:
-        for one, other in itertools.permutations(labels, 2):
-            yield {one: first, other: rest}
+        for label, other in itertools.permutations(labels, 2):
+            yield {label: first, other: rest}
     for label in labels:
         yield {label: names}
     if rest and labels:
@@ -160,10 +151,6 @@ def spec(subscripts: str, cuts: Assignment) -> Spec:
     return tuple(as_entry(cuts.get(label, ())) for label in subscripts)
 
 
-def _same(n: int) -> int:
-    return n
-
-
 Count = Callable[[Mesh, Layout, int, str], int | None]
 """See `Case.communicated`."""
 
@@ -171,22 +158,19 @@ REALS = ("float32", "float64", "bfloat16", "float16")
 NUMBERS = (*REALS, "complex64", "complex128", "int32")
 
 
+def _unscaled(n: int) -> float:
+    return 1.0
+
+
 def subscript_case(
     body: Callable[..., Any],
     summary: str,
     subscripts: Subscripts,
-    oracle: Callable[..., Any],
+    reference: Callable[..., Any],
     *,
-    dtypes: tuple[str, ...] = REALS,
-    default_size: int = 64,
-    scales: Mapping[int, Callable[[int], float]] | None = None,
+    scales: Mapping[int, Callable[[int], float]] = MappingProxyType({}),
     extra: Callable[[Mesh, int], Iterable[Layout]] | None = None,
-    communicated: Count | None = None,
-    static: Callable[[int], Mapping[str, Any]] = no_static,
-    exact: bool = False,
-    stream: Stream | None = None,
-    factors: tuple[tuple[int, bool], ...] = (),
-    domain: Domain = ASSUMED,
+    **fields: Any,
 ) -> Case:
     """The case of a program whose arrays are all of one dtype.
 
@@ -194,35 +178,30 @@ def subscript_case(
         body: The JAX body; its name is that of the Julia body, too, and of the program in reports.
         summary: Description in one line.
         subscripts: Subscripts of its arrays.
-        oracle: The NumPy body; from the parts that a block needs it computes that block,
+        reference: The NumPy body; from the parts that a block needs it computes that block,
             complete along ``subscripts.whole``.
-        dtypes: Element types, the default first.
-        default_size: Default of n.
         scales: Functions from n to the power of two that scales an input, by input number.
         extra: Layouts before those of the subscripts; the first is the default.
-        communicated: See `Case`; None means `reduced`.
-        static: See `Case`.
-        exact: See `Case`.
-        stream: See `Case`.
-        factors: See `Case`.
-        domain: See `Case`.
+        fields: Fields of `Case` that are not the usual ones.
     """
+    needs = fields.get("needs", subscripts.needs)
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
-            Input(one, subscripts.shape(one, n), dtype, scale=(scales or {}).get(i, _one)(n))
-            for i, one in enumerate(subscripts.inputs)
+            Input(labels, subscripts.shape(labels, n), dtype, scale=scales.get(i, _unscaled)(n))
+            for i, labels in enumerate(subscripts.inputs)
         )
 
     def outputs(n: int, dtype: str) -> tuple[Output, ...]:
-        return tuple(Output(subscripts.shape(one, n), dtype) for one in subscripts.outputs)
+        return tuple(Output(subscripts.shape(labels, n), dtype) for labels in subscripts.outputs)
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         yield from extra(mesh, n) if extra else ()
         yield from subscripts.layouts(mesh, n)
 
-    def block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-        results = oracle(*parts)
+    def block(output: int, index: Index, inputs: Inputs) -> Any:
+        parts = [inputs.read(i, part) for i, part in enumerate(needs(output, index, inputs.shapes))]
+        results = reference(*parts)
         result = results[output] if len(subscripts.outputs) > 1 else results
         part = subscripts.block(output, index, result)
         if isinstance(part, (np.ndarray, np.generic)):
@@ -230,34 +209,25 @@ def subscript_case(
             return np.asarray(part, parts[0].dtype)
         return part
 
-    return Case(
-        program=Program(
-            body.__name__,
-            jax=f"{body.__module__}:{body.__name__}",
-            julia=f"PyReactant.Programs.{body.__name__}",
-            oracle=f"{oracle.__module__}:{oracle.__name__}",
-        ),
-        summary=summary,
-        dtypes=dtypes,
-        default_size=default_size,
-        inputs=inputs,
-        outputs=outputs,
-        candidates=candidates,
-        needs=subscripts.needs,
-        oracle=block,
-        static=static,
-        exact=exact,
-        random=True,
-        contracted=subscripts.contracted,
-        stream=stream,
-        factors=factors,
-        domain=domain,
-        communicated=communicated or reduced(subscripts),
+    program = Program(
+        body.__name__,
+        jax=f"{body.__module__}:{body.__name__}",
+        julia=f"PyReactant.Programs.{body.__name__}",
+        oracle=f"{reference.__module__}:{reference.__name__}",
     )
-
-
-def _one(n: int) -> float:
-    return 1.0
+    usual: dict[str, Any] = {
+        "dtypes": REALS,
+        "default_size": 64,
+        "inputs": inputs,
+        "outputs": outputs,
+        "candidates": candidates,
+        "needs": needs,
+        "oracle": Oracle(block),
+        "random": True,
+        "contracted": subscripts.contracted,
+        "communicated": reduced(subscripts),
+    }
+    return Case(program=program, summary=summary, **(usual | fields))
 
 
 # Most bytes that a device receives, in closed form.
@@ -320,43 +290,32 @@ def exchanged(subscripts: Subscripts) -> Count:
     return count
 
 
-def fetched(case: Case, mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
+def fetched(case: Case, mesh: Mesh, layout: Layout, n: int, dtype: str) -> int:
     """Bytes of the inputs that a device's output blocks need and the device does not hold."""
-    inputs = case.inputs(size, dtype)
-    outputs = () if case.outputs is None else case.outputs(size, dtype)
+    inputs = case.inputs(n, dtype)
+    outputs = () if case.outputs is None else case.outputs(n, dtype)
     shapes = tuple(one.shape for one in inputs)
-    held = [
-        NamedSharding(mesh, spec).devices_indices_map(one.shape)
-        for spec, one in zip(layout.in_specs, inputs, strict=True)
-    ]
-    wanted = [
-        NamedSharding(mesh, spec).devices_indices_map(one.shape)
-        for spec, one in zip(layout.out_specs, outputs, strict=True)
-    ]
+    held, wanted = (
+        [
+            NamedSharding(mesh, spec).devices_indices_map(shape)
+            for spec, shape in zip(specs, of_arrays, strict=True)
+        ]
+        for specs, of_arrays in (
+            (layout.in_specs, shapes),
+            (layout.out_specs, [one.shape for one in outputs]),
+        )
+    )
     most = 0
     for device in mesh.device_ids:
         total = 0
         for i, one in enumerate(inputs):
             needs = [case.needs(o, blocks[device], shapes)[i] for o, blocks in enumerate(wanted)]
-            need = _hull(needs)
-            missing = _volume(need) - _volume(_both(need, held[i][device]))
+            need = tuple(
+                slice(min(s.start for s in along), max(s.stop for s in along))
+                for along in zip(*needs, strict=True)
+            )
+            own = common(need, held[i][device])
+            missing = elements_of(need) - (0 if own is None else elements_of(own))
             total += missing * as_dtype(one.dtype).itemsize
         most = max(most, total)
     return most
-
-
-def _volume(index: Iterable[slice]) -> int:
-    return math.prod(max(0, s.stop - s.start) for s in index)
-
-
-def _both(one: Index, other: Index) -> Index:
-    return tuple(
-        slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True)
-    )
-
-
-def _hull(indices: list[Index]) -> Index:
-    return tuple(
-        slice(min(s.start for s in along), max(s.stop for s in along))
-        for along in zip(*indices, strict=True)
-    )

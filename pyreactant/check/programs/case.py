@@ -2,23 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...arrays.domain import Domain
-from ...arrays.dtypes import as_dtype
+from ...arrays.dtypes import as_dtype, wide
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
 from ...arrays.sharding import Axes, Index, NamedSharding, as_spec, plain_spec
 from ...arrays.source import Source
 from ...base.errors import ShardingError
-
-if TYPE_CHECKING:
-    from ..bounds.model import Model
-    from ..bounds.tracked import Tracked
+from ..bounds.model import Model
+from ..bounds.rules.products import Float32Products
+from ..bounds.tracked import Tracked, track
+from ..regions import elements_of, whole_index
 
 ASSUMED = Domain()
 """Of a program that states nothing: wide inputs lie in [-1, 1), as ordinary ones do."""
@@ -122,54 +123,101 @@ def cuts_evenly(mesh: Mesh, spec: Spec, shape: Shape) -> bool:
     return True
 
 
-def no_static(size: int) -> Mapping[str, Any]:
-    """A program without static arguments."""
-    return {}
+class Inputs:
+    """The inputs of an oracle, of which it reads the parts that it needs.
 
+    Args:
+        sources: Their sources.
+        model: Rounding model of the runtime; None for exact results.
+        oracle: The oracle that reads them.
+        in_full: Whether to read exact numbers in float64 or complex128.
 
-def no_contraction(output: int) -> tuple[tuple[int, int], ...]:
-    """A program that sums over no dimension of its inputs."""
-    return ()
+    Attributes:
+        shapes: Their shapes.
+    """
 
+    def __init__(
+        self, sources: tuple[Source, ...], model: Model | None, oracle: "Oracle", in_full: bool
+    ) -> None:
+        self._sources, self._model, self._oracle = sources, model, oracle
+        self._in_full = in_full
+        self.shapes = tuple(source.shape for source in sources)
 
-def no_count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    """A program without a closed form of its communication."""
-    return None
+    def read(self, number: int, part: Index) -> Any:
+        """A part of an input by its number: a Tracked array, or a NumPy array if it is exact."""
+        array = self._sources[number].read(part)
+        # Indices and other integers are not rounded.
+        if array.dtype.kind in "biu":
+            return array
+        if self._model is not None:
+            return track(array, self._model)
+        return wide(array) if self._in_full else array
 
+    def read_all(self) -> tuple[Any, ...]:
+        """All inputs as a whole."""
+        return tuple(self.read(i, whole_index(shape)) for i, shape in enumerate(self.shapes))
 
-Read = Callable[[int, Index], Any]
-"""Reads a part of an input by its number: a NumPy array or a Tracked one."""
+    @cached_property
+    def shared(self) -> Any:
+        """What the oracle computes first, once for all blocks of these inputs."""
+        first, products = self._oracle.first, Float32Products.current()
+        assert first is not None
+        own = self._model, self._in_full, products is None
+        key = (first, [*map(id, self._sources)], *own)
+        with _keeping:
+            kept = _kept.pop(self._sources[0], None)
+            if kept is None or kept.key != key:
+                kept = None  # its memory is free before the next one is computed
+                before = 0 if products is None else products.formed
+                value = first(self)
+                more = 0 if products is None else products.formed - before
+                kept = _Kept(key, self._sources[1:], value, more)
+            elif products is not None:
+                products.formed += kept.formed
+            _kept[self._sources[0]] = kept
+        return kept.value
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """An oracle that reads its inputs piece by piece, for blocks that need large inputs.
+class _Kept:
+    """What an oracle computed first.
 
     Attributes:
-        block: As `Case.oracle`, but with `Read` instead of the parts:
-            ``block(output, index, read, shapes)``.
-        elements: Number of elements in memory at once: ``elements(index, shapes)``.
+        key: Of what it was computed.
+        sources: The sources of all inputs but the first, whose identities the key has.
+        value: The result.
+        formed: How many products in float32 it needed.
     """
 
-    block: Callable[[int, Index, Read, tuple[Shape, ...]], Any]
-    elements: Callable[[Index, tuple[Shape, ...]], int]
+    key: Any
+    sources: tuple[Source, ...]
+    value: Any
+    formed: int
+
+
+_kept: WeakKeyDictionary[Source, _Kept] = WeakKeyDictionary()
+"""By the source of the first input."""
+
+_keeping = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """An oracle that computes first, once, what all blocks of all results need.
+class Oracle:
+    """Computes blocks of a program's results with NumPy.
 
     Attributes:
-        first: Computes that from the inputs: ``first(read, shapes)``.
-        block: As `Stream.block`, with the result of `first`:
-            ``block(output, index, read, shapes, shared)``.
-        elements: Number of elements in memory for a block, without those that `first` keeps:
-            ``elements(output, index, shapes)``.
+        block: Computes the block ``index`` of output number ``output``:
+            ``block(output, index, inputs)``.
+        elements: Number of elements in memory at once, without those that `first` keeps:
+            ``elements(output, index, shapes)`` with the shapes of the inputs. None: those of the
+            block and of the parts that `Case.needs` names.
+        first: Computes from the inputs what all blocks of all results need, which they find as
+            ``inputs.shared``. None if they share nothing.
     """
 
-    first: Callable[[Read, tuple[Shape, ...]], Any]
-    block: Callable[[int, Index, Read, tuple[Shape, ...], Any], Any]
-    elements: Callable[[int, Index, tuple[Shape, ...]], int]
+    block: Callable[[int, Index, Inputs], Any]
+    elements: Callable[[int, Index, tuple[Shape, ...]], int] | None = None
+    first: Callable[[Inputs], Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,12 +237,7 @@ class Case:
         static: Keyword arguments of the bodies, as a function of the size.
         needs: The part of each input that the block ``index`` of output number ``output``
             depends on: ``needs(output, index, shapes)`` with the shapes of the inputs.
-        oracle: Computes that block from exactly those parts: ``oracle(output, index, parts,
-            shapes)``. The parts are NumPy arrays, or Tracked ones if results are rounded. None
-            if there is no oracle.
-        stream: The same for large inputs; None if it is not possible.
-        staged: The same for programs whose results share much of the work. `oracle` then computes
-            only results without bounds. None for other programs.
+        oracle: Computes that block, with bounds if results are rounded. None if there is no oracle.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
         contracted: The (input, dimension) pairs along which each element of an output needs the
@@ -219,18 +262,16 @@ class Case:
     outputs: Callable[[int, str], tuple[Output, ...]] | None
     candidates: Callable[[Mesh, int], Iterable[Layout]]
     needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
-    oracle: Callable[[int, Index, tuple[Any, ...], tuple[Shape, ...]], Any] | None
-    stream: Stream | None = None
-    staged: Staged | None = None
-    static: Callable[[int], Mapping[str, Any]] = no_static
+    oracle: Oracle | None
+    static: Callable[[int], Mapping[str, Any]] = lambda size: {}
     exact: bool = False
     random: bool = False
-    contracted: Callable[[int], tuple[tuple[int, int], ...]] = no_contraction
+    contracted: Callable[[int], tuple[tuple[int, int], ...]] = lambda output: ()
     factors: tuple[tuple[int, bool], ...] = ()
     domain: Domain = ASSUMED
     lost_bits: int = 0
     tried: Callable[[int, str], tuple[int, int]] | None = None
-    communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count
+    communicated: Callable[[Mesh, Layout, int, str], int | None] = lambda *_: None
 
     @property
     def name(self) -> str:
@@ -259,14 +300,20 @@ class Case:
     def fits(self, mesh: Mesh, layout: Layout, size: int) -> bool:
         """Whether a layout shards all arrays into equal blocks."""
         dtype = self.dtypes[0]
-        shapes = [one.shape for one in self.inputs(size, dtype)]
-        specs = [*layout.in_specs]
+        shapes, specs = self.shapes(size, dtype), [*layout.in_specs]
         if self.outputs is not None:
-            shapes += [one.shape for one in self.outputs(size, dtype)]
             specs += layout.out_specs
         if len(shapes) != len(specs):
             return False
         return all(map(lambda spec, shape: cuts_evenly(mesh, spec, shape), specs, shapes))
+
+    def shapes(self, size: int, dtype: str | None = None) -> list[Shape]:
+        """The shapes of inputs and outputs that are known before a run."""
+        dtype = dtype or self.dtypes[0]
+        shapes = [what.shape for what in self.inputs(size, dtype)]
+        return shapes + [
+            output.shape for output in (self.outputs(size, dtype) if self.outputs else ())
+        ]
 
     def sums(self, size: int, dtype: str) -> tuple[int, int]:
         """How many times larger a result may be than a product of elements, and its lost bits.
@@ -275,7 +322,7 @@ class Case:
         """
         if self.tried is not None:
             return self.tried(size, dtype)
-        shapes = [one.shape for one in self.inputs(size, dtype)]
+        shapes = [what.shape for what in self.inputs(size, dtype)]
         outputs = 1 if self.outputs is None else len(self.outputs(size, dtype))
         most = 1
         for output in range(outputs):
@@ -294,68 +341,33 @@ class Case:
         output: int,
         index: Index,
         sources: tuple[Source, ...],
-        model: "Model | None",
+        model: Model | None,
         *,
-        streamed: bool = False,
-    ) -> "Tracked | np.ndarray":
+        in_full: bool = False,
+    ) -> Tracked | np.ndarray:
         """Compute one block of an output by the oracle from the needed parts of the inputs.
-
-        The error bound of an `Estimated` block is estimated, not derived.
 
         Args:
             output: Number of the output.
             index: Index of the block.
             sources: Sources of the inputs.
             model: Rounding model of the runtime; None for exact results.
-            streamed: Whether to use `stream`.
+            in_full: Whether to compute exact results in float64 or complex128.
         """
         if self.oracle is None:
             raise NotImplementedError(f"program {self.name!r} has no oracle")
-        shapes = tuple(one.shape for one in sources)
-        read = _reader(sources, model)
-        if self.staged is not None and model is not None:
-            shared = _shared(self.staged, sources, model)
-            return self.staged.block(output, index, read, shapes, shared)
-        if streamed and self.stream is not None:
-            return self.stream.block(output, index, read, shapes)
-        needs = self.needs(output, index, shapes)
-        return self.oracle(output, index, tuple(map(read, range(len(needs)), needs)), shapes)
+        inputs = Inputs(sources, model, self.oracle, in_full)
+        block: Tracked | np.ndarray = self.oracle.block(output, index, inputs)
+        return block
+
+    def elements(self, output: int, index: Index, shapes: tuple[Shape, ...]) -> int:
+        """Number of elements in memory while `expected` computes a block."""
+        if self.oracle is not None and self.oracle.elements is not None:
+            return self.oracle.elements(output, index, shapes)
+        return sum(map(elements_of, (index, *self.needs(output, index, shapes))))
 
 
-_kept: WeakKeyDictionary[Any, tuple[Any, tuple[Source, ...], Any]] = WeakKeyDictionary()
-"""What all blocks of a program need, by the source of its first input."""
-
-_keeping = Lock()
-
-
-def _shared(staged: Staged, sources: tuple[Source, ...], model: "Model") -> Any:
-    """The result of the first stage, computed once."""
-    key = (staged, [*map(id, sources)], model)
-    with _keeping:
-        known, _, found = _kept.pop(sources[0], (None, (), None))
-        if known != key:
-            found = None  # its memory is free before the next one is computed
-            found = staged.first(_reader(sources, model), tuple(one.shape for one in sources))
-        _kept[sources[0]] = (key, sources[1:], found)
-        return found
-
-
-def whole_index(shape: Shape) -> Index:
-    """The index of a whole array."""
-    return tuple(slice(0, n) for n in shape)
-
-
-def _reader(sources: tuple[Source, ...], model: "Model | None") -> Read:
-    from ..bounds.tracked import track
-
-    def read(number: int, part: Index) -> Any:
-        array = sources[number].read(part)
-        # Indices and other integers are not rounded.
-        return array if model is None or array.dtype.kind in "biu" else track(array, model)
-
-    return read
-
-
-def pieces(n: int, of: int) -> list[slice]:
-    """Slices of length `of` that cover the range of n."""
-    return [slice(start, min(start + of, n)) for start in range(0, n, of)]
+def pieces(part: slice, length: int) -> list[slice]:
+    """Slices of a length that cover a range."""
+    starts = range(part.start, part.stop, length)
+    return [slice(start, min(start + length, part.stop)) for start in starts]

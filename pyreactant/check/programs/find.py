@@ -1,64 +1,47 @@
 """Find cases by name: built-in ones and a user's own."""
 
 import difflib
-import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...arrays.program import Program, find_object
 from ...base.errors import InvalidArgumentError
+from . import layers, moves, perceptron, products, random, reductions, stencil, transforms
 from .case import Case
 from .user import case_of
 
-_FAMILIES = {
-    "matmul": "products",
-    "matmul_transposed": "products",
-    "gram": "products",
-    "matvec": "products",
-    "batched_matmul": "products",
-    "row_sum": "reductions",
-    "full_sum": "reductions",
-    "softmax": "layers",
-    "layer_norm": "layers",
-    "attention": "layers",
-    "heat": "stencil",
-    "fft": "transforms",
-    "fft2": "transforms",
-    "transpose": "moves",
-    "cumsum": "reductions",
-    "sort": "moves",
-    "gather": "moves",
-    "perceptron": "perceptron",
-    "perceptron_gradient": "perceptron",
-    "sgd_step": "perceptron",
-    "random_fill": "random",
+CASES: Mapping[str, Case] = {
+    case.name: case
+    for case in (
+        products.MATMUL,
+        products.MATMUL_TRANSPOSED,
+        products.GRAM,
+        products.MATVEC,
+        products.BATCHED_MATMUL,
+        reductions.ROW_SUM,
+        reductions.FULL_SUM,
+        layers.SOFTMAX,
+        layers.LAYER_NORM,
+        layers.ATTENTION,
+        stencil.HEAT,
+        transforms.FFT,
+        transforms.FFT2,
+        moves.TRANSPOSE,
+        reductions.CUMSUM,
+        moves.SORT,
+        moves.GATHER,
+        perceptron.PERCEPTRON,
+        perceptron.PERCEPTRON_GRADIENT,
+        perceptron.SGD_STEP,
+        random.RANDOM_FILL,
+    )
 }
-"""The module of each built-in program, in the order in which reports show them."""
-
-NAMES = tuple(_FAMILIES)
-
-
-class _Cases(Mapping[str, Case]):
-    """The built-in cases by name; a module is imported when its case is looked up."""
-
-    def __getitem__(self, name: str) -> Case:
-        family = importlib.import_module(f".{_FAMILIES[name]}", __package__)
-        case: Case = getattr(family, name.upper())
-        return case
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
-
-    def __len__(self) -> int:
-        return len(NAMES)
-
-
-CASES: Mapping[str, Case] = _Cases()
+"""The built-in cases by name, in the order in which reports show them."""
 
 
 def hint_of(name: str) -> str:
     """Advice for a name that no built-in program has: the nearest one, or where the list is."""
-    near = difflib.get_close_matches(name, NAMES, n=1)
+    near = difflib.get_close_matches(name, CASES, n=1)
     where = "`pyreactant crosscheck --list` shows the built-in ones"
     return f"did you mean {near[0]!r}? {where}" if near else where
 
@@ -89,14 +72,14 @@ def find_case(name: str | Program) -> Case:
             "'package.module:object' or 'path/to/file.py:object'"
         )
     try:
-        found = find_object(name)
+        program = find_object(name)
     except (ImportError, AttributeError, OSError) as error:
         raise InvalidArgumentError(f"cannot import program {name!r}: {error}") from error
-    if isinstance(found, Program):
-        return case_of(found)
-    if not isinstance(found, Case):
+    if isinstance(program, Program):
+        return case_of(program)
+    if not isinstance(program, Case):
         raise InvalidArgumentError(
             f"{name!r} must be a pyreactant.Program or a pyreactant.check.programs.Case, got "
-            f"{type(found).__name__}"
+            f"{type(program).__name__}"
         )
-    return found
+    return program

@@ -116,7 +116,7 @@ def _attention_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int |
         return fetched(ATTENTION, mesh, layout, size, dtype)
     if axes["d"] or axes["e"]:
         return None
-    rows, values = (subscripts.block_elements(one, mesh, axes, size) for one in ("hq", "hqe"))
+    rows, values = (subscripts.block_elements(labels, mesh, axes, size) for labels in ("hq", "hqe"))
     devices = subscripts.cut_of("k", mesh, axes)
     return all_reduce((2 * rows + values) * as_dtype(dtype).itemsize, devices)
 

@@ -1,7 +1,6 @@
 """Programs that move elements and change none: transpose, sort and gather."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,15 +100,13 @@ def _gather_inputs(n: int, dtype: str) -> tuple[Input, ...]:
     return (Input("table", (n, n), dtype), Input("indices", (n,), "int32", kind="indices", high=n))
 
 
-GATHER = replace(
-    subscript_case(
-        gather,
-        "rows of a table, by indices",
-        Subscripts("rd,k->kd"),
-        gather_oracle,
-        domain=Domain(moves=True),
-        dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32"),
-        exact=True,
-    ),
+GATHER = subscript_case(
+    gather,
+    "rows of a table, by indices",
+    Subscripts("rd,k->kd"),
+    gather_oracle,
+    domain=Domain(moves=True),
+    dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32"),
     inputs=_gather_inputs,
+    exact=True,
 )

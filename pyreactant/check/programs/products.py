@@ -1,7 +1,6 @@
 """Matrix products."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from ...arrays.dtypes import as_dtype
@@ -17,7 +16,7 @@ from .build import (
     spec,
     subscript_case,
 )
-from .case import PRODUCT, Layout, Shape, default_spec
+from .case import PRODUCT, Inputs, Layout, Oracle, Shape, default_spec
 
 
 def matmul(x: Any, y: Any) -> Any:
@@ -96,21 +95,17 @@ def _gram_candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         yield Layout((spec("ki", cuts),), (spec("ij", cuts),))
 
 
-def _columns(index: Index) -> slice:
+def _gram_needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
     """The columns from the first to the last that a block needs."""
     left, right = index
-    return slice(min(left.start, right.start), max(left.stop, right.stop))
+    columns = slice(min(left.start, right.start), max(left.stop, right.stop))
+    return ((slice(0, shapes[0][0]), columns),)
 
 
-def _gram_needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
-    return ((slice(0, shapes[0][0]), _columns(index)),)
-
-
-def _gram_block(
-    output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]
-) -> Any:
-    start = _columns(index).start
-    left, right = (parts[0][:, s.start - start : s.stop - start] for s in index)
+def _gram_block(output: int, index: Index, inputs: Inputs) -> Any:
+    (need,) = _gram_needs(output, index, inputs.shapes)
+    x, start = inputs.read(0, need), need[1].start
+    left, right = (x[:, s.start - start : s.stop - start] for s in index)
     return left.T @ right
 
 
@@ -125,21 +120,19 @@ def _gram_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None
     )
 
 
-GRAM = replace(
-    subscript_case(
-        gram,
-        "products of all pairs of columns",
-        _GRAM_SUBSCRIPTS,
-        gram,
-        dtypes=NUMBERS,
-        domain=PRODUCT,
-        communicated=_gram_bytes,
-    ),
+GRAM = subscript_case(
+    gram,
+    "products of all pairs of columns",
+    _GRAM_SUBSCRIPTS,
+    gram,
+    dtypes=NUMBERS,
+    domain=PRODUCT,
     candidates=_gram_candidates,
     needs=_gram_needs,
-    oracle=_gram_block,
+    oracle=Oracle(_gram_block),
     contracted=lambda output: ((0, 0),),
     factors=((0, True), (0, False)),
+    communicated=_gram_bytes,
 )
 
 

@@ -5,14 +5,13 @@ exclusive or and multiplication, with the constants of C. Wellons's lowbias32. I
 make a float32 in [0, 1). The arithmetic is on integers, so nothing is rounded.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays.sharding import Index
 from .build import Subscripts, subscript_case
-from .case import Input, Output, Shape
+from .case import Input, Inputs, Oracle, Output
 
 
 def random_fill(keys: Any) -> Any:
@@ -54,20 +53,18 @@ def _outputs(n: int, dtype: str) -> tuple[Output, ...]:
     return (Output((n, n), "float32"),)
 
 
-def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    return _fill(parts[0], index[1])
+def _block(output: int, index: Index, inputs: Inputs) -> Any:
+    return _fill(inputs.read(0, (index[0],)), index[1])
 
 
-RANDOM_FILL = replace(
-    subscript_case(
-        random_fill,
-        "random numbers from a counter",
-        Subscripts("i->ij"),
-        random_fill_oracle,
-        dtypes=("float32",),
-        exact=True,
-    ),
+RANDOM_FILL = subscript_case(
+    random_fill,
+    "random numbers from a counter",
+    Subscripts("i->ij"),
+    random_fill_oracle,
+    dtypes=("float32",),
     inputs=_inputs,
     outputs=_outputs,
-    oracle=_block,
+    oracle=Oracle(_block),
+    exact=True,
 )

@@ -1,6 +1,5 @@
 """Sums of matrices whose rows may be sharded."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,9 @@ from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
+from ..bounds.rules.reductions import sum_of
 from .build import NUMBERS, Subscripts, subscript_case
-from .case import Layout, Read, Shape, Stream, pieces
+from .case import Inputs, Layout, Oracle, Shape, pieces
 
 
 def _kept(x: Any) -> Any:
@@ -61,14 +61,13 @@ def full_sum_oracle(x: Any) -> Any:
 _ROWS = 64  # rows summed at a time
 
 
-def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    from ..bounds.rules.reductions import sum_of
+def _by_rows(output: int, index: Index, inputs: Inputs) -> Any:
+    rows, columns = inputs.shapes[0]
+    some = pieces(slice(0, rows), _ROWS)
+    return sum_of(inputs.read(0, (part, slice(0, columns))) for part in some)
 
-    rows, columns = shapes[0]
-    return sum_of(read(0, (some, slice(0, columns))) for some in pieces(rows, _ROWS))
 
-
-def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
+def _elements_at_once(output: int, index: Index, shapes: tuple[Shape, ...]) -> int:
     return _ROWS * shapes[0][1]
 
 
@@ -80,7 +79,7 @@ FULL_SUM = subscript_case(
     domain=Domain(sums=True),
     dtypes=NUMBERS,
     default_size=32,
-    stream=Stream(_by_rows, _elements_at_once),
+    oracle=Oracle(_by_rows, _elements_at_once),
 )
 
 
@@ -113,15 +112,13 @@ def _cumsum_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
     return (_CUMSUM_SUBSCRIPTS.cut_of("j", mesh, axes) - 1) * rows * as_dtype(dtype).itemsize
 
 
-CUMSUM = replace(
-    subscript_case(
-        cumsum,
-        "cumulative sum along each row",
-        _CUMSUM_SUBSCRIPTS,
-        cumsum_oracle,
-        domain=Domain(sums=True, special=("nan",)),
-        dtypes=("float32", "float64", "int32"),
-        communicated=_cumsum_bytes,
-    ),
+CUMSUM = subscript_case(
+    cumsum,
+    "cumulative sum along each row",
+    _CUMSUM_SUBSCRIPTS,
+    cumsum_oracle,
+    domain=Domain(sums=True, special=("nan",)),
+    dtypes=("float32", "float64", "int32"),
     needs=_cumsum_needs,
+    communicated=_cumsum_bytes,
 )

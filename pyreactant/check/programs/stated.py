@@ -17,9 +17,13 @@ from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype, is_float, wide
 from ...arrays.source import RandomSource
 from ...base.errors import InvalidArgumentError
-from .case import Input, whole_index
+from ..bounds.estimate import outputs_of, tracked_results
+from ..bounds.model import Model
+from ..bounds.tracked import Tracked
+from ..regions import whole_index
+from .case import Input
 
-Inputs = Callable[[int, str], tuple[Input, ...]]
+ArgumentsOf = Callable[[int, str], tuple[Input, ...]]
 """The arguments of a program, as a function of size and dtype."""
 
 _FINEST = 20
@@ -47,7 +51,7 @@ class Trial:
         *,
         oracle: Callable[..., Any],
         function: Callable[..., Any],
-        inputs: Inputs,
+        inputs: ArgumentsOf,
     ) -> None:
         self._name, self._domain, self._inputs = name, domain, inputs
         self._oracle, self._function = oracle, function
@@ -66,8 +70,8 @@ class Trial:
         if not self._domain.moves or not any(map(_is_data, inputs)):
             return inputs
         arrays = _arrays(inputs, lambda what, number: _distinct(what, number, 0))
-        found = self._run(arrays)
-        everything = _joined(found)
+        results = self._run(arrays)
+        everything = _joined(results)
         moved = [
             _is_data(what) and bool(np.isin(array, everything).any())
             for what, array in zip(inputs, arrays, strict=True)
@@ -77,7 +81,7 @@ class Trial:
         # What chooses stays as it is, so that elements come from the same places.
         others = _arrays(inputs, lambda what, number: _distinct(what, number, int(moved[number])))
         data, other_data = ([*itertools.compress(some, moved)] for some in (arrays, others))
-        fixed = self._compare_moves(found, data, self._run(others), other_data)
+        fixed = self._compare_moves(results, data, self._run(others), other_data)
         kind = "uniform" if fixed else "compared"
         return tuple(
             replace(what, kind=kind if is_moved else "chooses") if _is_data(what) else what
@@ -86,14 +90,14 @@ class Trial:
 
     def _compare_moves(
         self,
-        found: tuple[np.ndarray, ...],
+        results: tuple[np.ndarray, ...],
         data: list[np.ndarray],
         others: tuple[np.ndarray, ...],
         other_data: list[np.ndarray],
     ) -> bool:
         """Whether results for other data hold elements from the same places, and constants."""
         fixed = True
-        for number, (result, again) in enumerate(zip(found, others, strict=True)):
+        for number, (result, again) in enumerate(zip(results, others, strict=True)):
             if result.dtype.kind == "b" or is_float(result.dtype) != is_float(data[0].dtype):
                 self._deny_move(f"output {number} of its oracle is {result.dtype}")
             origin, other = _origin(result, data), _origin(again, other_data)
@@ -165,9 +169,10 @@ class Trial:
             self._run(_arrays(inputs, functools.partial(_whole, times=k)))
             for k in range(_lowest(dtype), most + 1)
         ]
-        for number, one in enumerate(runs[0]):
-            if one.dtype.kind == "b" or (is_float(as_dtype(dtype)) and not is_float(one.dtype)):
-                self._deny_sum(f"output {number} of its oracle is {one.dtype}")
+        floats = is_float(as_dtype(dtype))
+        for number, result in enumerate(runs[0]):
+            if result.dtype.kind == "b" or (floats and not is_float(result.dtype)):
+                self._deny_sum(f"output {number} of its oracle is {result.dtype}")
         return [list(map(wide, run)) for run in runs]
 
     def _largest(self, inputs: tuple[Input, ...]) -> float:
@@ -177,17 +182,13 @@ class Trial:
         the oracle has a function without a rule, one has as many terms as an input has elements,
         or as large a result as for ones.
         """
-        from ..bounds.estimate import tracked_results
-        from ..bounds.model import Model
-        from ..bounds.tracked import Tracked
-
         # Both parts of a complex number are at most 1, and all four products add up.
         parts = 2 if any(as_dtype(what.dtype).kind == "c" for what in inputs) else 1
         model, size = Model.of(f"{'complex' if parts == 2 else 'float'}{64 * parts}"), float(parts)
         zeros = _arrays(inputs, lambda what, number: Tracked(0 * _whole(what, number), size, model))
-        found = tracked_results(self._function, tuple(zeros), model)
-        if not isinstance(found, str):
-            most = max(float(np.max(np.abs(x.value) + x.bound, initial=0.0)) for x in found)
+        results = tracked_results(self._function, tuple(zeros), model)
+        if not isinstance(results, str):
+            most = max(float(np.max(np.abs(x.value) + x.bound, initial=0.0)) for x in results)
             if math.isfinite(most):
                 return most
         ones = _arrays(inputs, lambda what, number: size + 0 * _whole(what, number))
@@ -195,9 +196,7 @@ class Trial:
         return max([most, *(size * math.prod(what.shape) for what in inputs)])
 
     def _run(self, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        from ..bounds.estimate import outputs
-
-        return outputs(self._oracle(*map(np.asarray, arrays)))
+        return outputs_of(self._oracle(*map(np.asarray, arrays)))
 
     def _deny_sum(self, why: str) -> NoReturn:
         degree = self._domain.degree
@@ -233,18 +232,20 @@ def _distinct(what: Input, number: int, run: int) -> np.ndarray:
         return np.asarray(random.integers(top // 2, top, what.shape, dtype=kind) * signs, kind)
     if kind.itemsize < 4:  # too few numbers to tell elements from others
         kind = np.dtype(np.float32)
-    found = signs * np.ldexp(1 + random.random(what.shape), -1 - number)
-    return np.asarray(found + 1j * random.random(what.shape) if kind.kind == "c" else found, kind)
+    numbers = signs * np.ldexp(1 + random.random(what.shape), -1 - number)
+    return np.asarray(
+        numbers + 1j * random.random(what.shape) if kind.kind == "c" else numbers, kind
+    )
 
 
 def _whole(what: Input, number: int, times: int = 1) -> np.ndarray:
     """Small whole numbers times another; in the longest type, as a check computes sums."""
     kind, random = as_dtype(what.dtype), np.random.default_rng(number)
     some = np.array([1, 2, 3] if kind.kind == "u" else [-3, -2, -1, 1, 2, 3])
-    found = times * random.choice(some, what.shape)
+    numbers = times * random.choice(some, what.shape)
     if kind.kind == "c":
-        return np.asarray(found + 1j * times * random.choice(some, what.shape))
-    return np.asarray(found, np.int64 if kind.kind in "iu" else np.float64)
+        return np.asarray(numbers + 1j * times * random.choice(some, what.shape))
+    return np.asarray(numbers, np.int64 if kind.kind in "iu" else np.float64)
 
 
 def _lowest(dtype: str) -> int:
@@ -262,8 +263,8 @@ def _origin(result: np.ndarray, arrays: list[np.ndarray]) -> np.ndarray:
     every = _joined(arrays)
     order = np.argsort(every)
     place = np.minimum(np.searchsorted(every[order], result), every.size - 1)
-    found = order[place]
-    return np.where(every[found] == result, found, -1)
+    nearest = order[place]
+    return np.where(every[nearest] == result, nearest, -1)
 
 
 def _joined(arrays: Any) -> np.ndarray:
@@ -278,7 +279,8 @@ def _parts(values: np.ndarray) -> np.ndarray:
 def _vanishes(values: list[list[np.ndarray]], order: int) -> bool:
     """Whether the differences of an order are zero; True if float64 does not hold them."""
     for results in zip(*values, strict=True):
-        if max(float(np.max(np.abs(one), initial=0.0)) for one in results) * 2**order >= 2.0**52:
+        largest = max(float(np.max(np.abs(result), initial=0.0)) for result in results)
+        if largest * 2**order >= 2.0**52:
             continue
         if np.any(np.diff(np.stack(results), order, axis=0)):
             return False

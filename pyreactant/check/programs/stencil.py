@@ -1,7 +1,6 @@
 """The heat equation on a plate with cold edges: a five-point stencil in a loop."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,9 @@ from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
+from ..regions import within
 from .build import Subscripts, subscript_case
-from .case import Layout, Shape
+from .case import Inputs, Layout, Oracle, Shape
 
 STEPS = 4
 RATE = 0.125
@@ -57,12 +57,10 @@ def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index,
     )
 
 
-def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
+def _block(output: int, index: Index, inputs: Inputs) -> Any:
     """Errors from a part's false edges move inwards one element per step and stay in the margin."""
-    (need,) = _needs(output, index, shapes)
-    inner = (slice(s.start - n.start, s.stop - n.start) for s, n in zip(index, need, strict=True))
-    (u,) = parts
-    return heat_oracle(u)[tuple(inner)]
+    (need,) = _needs(output, index, inputs.shapes)
+    return heat_oracle(inputs.read(0, need))[within(index, need)]
 
 
 _SUBSCRIPTS = Subscripts("ij->ij")
@@ -85,18 +83,16 @@ def _static(size: int) -> Mapping[str, Any]:
     return {"steps": STEPS}
 
 
-HEAT = replace(
-    subscript_case(
-        heat,
-        "heat equation, five-point stencil in a loop",
-        _SUBSCRIPTS,
-        heat_oracle,
-        domain=Domain(sums=True, special=("nan", "zero", "denormal")),
-        dtypes=("float32", "float64"),
-        communicated=_communicated,
-        static=_static,
-    ),
+HEAT = subscript_case(
+    heat,
+    "heat equation, five-point stencil in a loop",
+    _SUBSCRIPTS,
+    heat_oracle,
+    domain=Domain(sums=True, special=("nan", "zero", "denormal")),
+    dtypes=("float32", "float64"),
     needs=_needs,
-    oracle=_block,
+    oracle=Oracle(_block),
     lost_bits=15,
+    communicated=_communicated,
+    static=_static,
 )

@@ -2,12 +2,10 @@
 
 import contextlib
 import hashlib
-import itertools
 import json
-import math
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,9 @@ import numpy as np
 
 from ..._version import __version__
 from ...arrays.dtypes import EXTENDED, as_dtype
-from ...base.errors import FileError, PyReactantError
+from ...base.errors import FileError
 from ...base.files import read_json, replacing
-from ..bounds.verdict import plain
+from .plain import Plain
 from .verdict import BlockVerdict, ProgramRecord
 
 
@@ -51,31 +49,20 @@ class ShardWriter:
         self._renaming.close()
 
 
-def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
-    """Read one block of a process.
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
-    Args:
-        path: The process's file.
-        key: Name of the block in the file.
-        dtype: Element type of blocks that are stored as raw bytes.
 
-    Raises:
-        FileError: The file or the block is missing or damaged.
-    """
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say what to do if the file of a process's blocks is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as blocks:
-            block: np.ndarray = blocks[key]
+        yield
     except FileNotFoundError:
         raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
-    except KeyError:
-        raise FileError(f"{path}: has no block {key!r}; copy it again") from None
+    except FileError:
+        raise
     except _DAMAGED as error:
         raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
-    if block.dtype.kind == "V":
-        wanted = as_dtype(dtype)
-        if wanted.itemsize == block.dtype.itemsize:
-            return block.view(wanted)
-    return block
 
 
 def shards_name(process: int) -> str:
@@ -83,52 +70,14 @@ def shards_name(process: int) -> str:
     return f"shards-{process}.npz"
 
 
-def check_file(path: Path, checksums: Mapping[str, int | None]) -> None:
-    """Check that a file of blocks is whole, and that its blocks are those of its record.
-
-    Args:
-        path: The process's file.
-        checksums: CRC-32 of each block's entry, by its key, from the process's record.
-
-    Raises:
-        FileError: The file or a block is missing, damaged, or another than the recorded one.
-    """
-    try:
-        with zipfile.ZipFile(path) as file:
-            damaged = file.testzip()
-            found = {one.filename.removesuffix(".npy"): one.CRC for one in file.infolist()}
-    except FileNotFoundError:
-        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
-    except _DAMAGED as error:
-        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
-    if damaged:
-        raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
-    for key, checksum in sorted(checksums.items()):
-        if key not in found:
-            raise FileError(f"{path}: has no block {key!r}; copy it again")
-        if found[key] != checksum:
-            raise FileError(
-                f"{path}: its block {key!r} is not the one that was checked; copy this file and "
-                "the process's record from the same run"
-            )
-
-
-_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
-
-
 _WHAT = "a record of pyreactant crosscheck"
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(Plain):
     """One process of a run.
 
     Attributes:
-        process: Process index.
-        num_processes: Number of processes of the run.
-        backend: Name of the runtime.
-        platform: "cpu", "gpu" or "tpu".
-        host: Name of the machine.
         devices: All devices of the run, as `pyreactant.devices()` returns them.
         facts: Versions and settings.
         request: Contents of the request file.
@@ -152,16 +101,9 @@ class ProcessRecord:
     checksums: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite become strings."""
-        own = {name: plain(getattr(self, name)) for name in self.__slots__}
-        return sealed({"schema": SCHEMA, "pyreactant": __version__} | own)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
-        """The record that `to_dict` described."""
-        given = {name: data[name] for name in cls.__slots__}
-        given["programs"] = tuple(map(ProgramRecord.from_dict, data["programs"]))
-        return cls(**given)
+        """Plain data for `json.dumps`, with the version that wrote it and a checksum."""
+        head = {"schema": SCHEMA, "pyreactant": __version__}
+        return sealed(head | Plain.to_dict(self))
 
     def program(self, name: str) -> ProgramRecord | None:
         """The record of one program; None if the process did not reach it."""
@@ -173,7 +115,6 @@ class Run:
     """A finished run of one runtime.
 
     Attributes:
-        folder: Folder of its files.
         records: Process records by process index; empty if no process wrote one.
         ended: The supervisor's report.json; None if there was no supervisor.
         logs: Folder with the logs of the processes.
@@ -196,8 +137,8 @@ class Run:
 
     def of(self, program: str) -> list[ProgramRecord]:
         """The records of one program from all processes that have one."""
-        found = (record.program(program) for record in self.records)
-        return [record for record in found if record is not None]
+        records = (record.program(program) for record in self.records)
+        return [record for record in records if record is not None]
 
     def block(self, program: str, verdict: BlockVerdict) -> np.ndarray:
         """The output block to which a verdict belongs.
@@ -212,7 +153,13 @@ class Run:
             raise FileError(
                 f"{path}: has no {verdict.array} of device {verdict.device}; copy it again"
             )
-        return read_block(path, key, record.plans[verdict.array].dtype)
+        with _readable(path), np.load(path, allow_pickle=False) as blocks:
+            if key not in blocks:
+                raise FileError(f"{path}: has no block {key!r}; copy it again")
+            block: np.ndarray = blocks[key]
+        dtype = as_dtype(record.plans[verdict.array].dtype)
+        raw = block.dtype.kind == "V" and block.dtype.itemsize == dtype.itemsize
+        return block.view(dtype) if raw else block
 
 
 def read_run(folder: Path) -> Run:
@@ -254,15 +201,12 @@ def read_run(folder: Path) -> Run:
 
 def _check_all_there(folder: Path, records: Sequence[ProcessRecord]) -> None:
     count = records[0].num_processes
-    # A damaged record may name any number, so no list of that length is made.
-    absent = (p for p in range(count) if p not in {r.process for r in records})
-    missing = list(itertools.islice(absent, 10))
+    missing = sorted({*range(count)} - {record.process for record in records})
     if missing:
-        more = count - len(records) - len(missing)
-        rest = f" and {more} more" if more > 0 else ""
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         raise FileError(
-            f"{folder}: process {', '.join(map(str, missing))}{rest} of {count} is missing; copy "
-            "process-*.json and shards-*.npz of all of them"
+            f"{folder}: process {', '.join(map(str, missing[:10]))}{more} of {count} is missing; "
+            "copy process-*.json and shards-*.npz of all of them"
         )
 
 
@@ -273,14 +217,23 @@ def check_shards(run: Run) -> None:
         FileError: A file or a block is missing, damaged, or another than the recorded one.
     """
     for record in run.records if not run.exit_code else ():
-        keys = {
-            key
-            for program in record.programs
-            for devices in program.keys.values()
-            for key in devices.values()
-        }
         path = run.folder / shards_name(record.process)
-        check_file(path, {key: record.checksums.get(key) for key in keys})
+        with _readable(path), zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+            checksums = {
+                entry.filename.removesuffix(".npy"): entry.CRC for entry in file.infolist()
+            }
+        if damaged:
+            raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
+        arrays = [keys for program in record.programs for keys in program.keys.values()]
+        for key in sorted({key for keys in arrays for key in keys.values()}):
+            if key not in checksums:
+                raise FileError(f"{path}: has no block {key!r}; copy it again")
+            if checksums[key] != record.checksums.get(key):
+                raise FileError(
+                    f"{path}: its block {key!r} is not the one that was checked; copy this file "
+                    "and the process's record from the same run"
+                )
 
 
 def _last_start(folder: Path) -> Path:
@@ -303,10 +256,7 @@ def _read_record(path: Path) -> ProcessRecord:
             "again"
         )
     try:
-        _check_sizes(data)
         record = ProcessRecord.from_dict(data)
-    except PyReactantError as error:
-        raise FileError(f"{path}: not {_WHAT} ({error})") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"{path}: not {_WHAT} ({error!r})") from None
     if path.name != record_name(record.process):
@@ -315,20 +265,6 @@ def _read_record(path: Path) -> ProcessRecord:
             f"{record_name(record.process)}"
         )
     return record
-
-
-def _check_sizes(data: Mapping[str, Any]) -> None:
-    """Check numbers that a reader allocates memory for; ValueError if they are absurd."""
-    process, count, devices = data["process"], data["num_processes"], len(data["devices"])
-    if type(process) is not int or type(count) is not int or not 0 <= process < count:
-        raise ValueError(f"process {process!r} of {count!r}")
-    for program in data["programs"]:
-        plans = [*program["plans"].values()]
-        plans += [plan for one in program["sets"] for plan in one["plans"].values()]
-        for plan in plans:
-            shape = plan["sharding"]["mesh"]["shape"]
-            if math.prod(shape) > devices:
-                raise ValueError(f"a mesh of shape {shape} on {devices} devices")
 
 
 SCHEMA = 1
@@ -348,9 +284,9 @@ def check_version(data: Mapping[str, Any], path: Path) -> None:
     Raises:
         FileError: Another version wrote it; its programs and inputs may differ.
     """
-    found = data.get("schema"), data.get("pyreactant")
-    if found != (SCHEMA, __version__):
+    version = data.get("schema"), data.get("pyreactant")
+    if version != (SCHEMA, __version__):
         raise FileError(
             f"{path}: must be written by pyreactant {__version__} (format {SCHEMA}), got "
-            f"{found[1]} (format {found[0]}); run the cross-check again with this version"
+            f"{version[1]} (format {version[0]}); run the cross-check again with this version"
         )

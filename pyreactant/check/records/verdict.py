@@ -1,14 +1,14 @@
 """Verdicts on blocks, diagnoses, comparisons of runs, and records of programs, as plain data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from ...arrays.dtypes import as_dtype
 from ...arrays.sharding import NamedSharding
-from ..bounds.sight import grid_of
-from ..bounds.verdict import Verdict, plain
+from ..bounds.verdict import Verdict
+from .plain import Plain
 
 UNCOMPARED = "none"
 """The method where no value was compared: the program has no oracle, or there is no block."""
@@ -42,26 +42,23 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayPlan:
-    """Required shape, dtype and sharding of an array of a run; independent of the runtime."""
+class ArrayPlan(Plain):
+    """Required shape, dtype and sharding of an array of a run; independent of the runtime.
+
+    Raises:
+        DTypeError: The dtype is unknown, as in a damaged record.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     sharding: NamedSharding
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; `from_dict` reads it back."""
-        return {"shape": list(self.shape), "dtype": self.dtype, "sharding": self.sharding.to_dict()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ArrayPlan":
-        """The plan that `to_dict` described."""
-        shape = tuple(int(n) for n in data["shape"])
-        return cls(shape, as_dtype(data["dtype"]).name, NamedSharding.from_dict(data["sharding"]))
+    def __post_init__(self) -> None:
+        as_dtype(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
-class BlockVerdict:
+class BlockVerdict(Plain):
     """Whether one block on one device is right, and if not, which faults explain it.
 
     Attributes:
@@ -109,19 +106,8 @@ class BlockVerdict:
         return self.index == self.expected_index
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`, those of the values beside the others."""
-        own = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
-        values = own.pop("values")
-        return own | values | {"passed": self.passed, "kinds": [str(kind) for kind in self.kinds]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "BlockVerdict":
-        """The verdict that `to_dict` described."""
-        if data.get("places") is not None:
-            _check_places(data["places"], data["index"])
-        own = {one.name: data[one.name] for one in fields(cls) if one.name in data}
-        kinds = tuple(Kind(kind) for kind in data["kinds"])
-        return cls(**own | {"values": Verdict.from_dict(data), "kinds": kinds})
+        """Plain data for `json.dumps`."""
+        return Plain.to_dict(self) | {"passed": self.passed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,70 +133,67 @@ class Diagnosis:
     text: str = ""
 
 
-def _check_places(places: Any, index: Any) -> None:
-    """Check that the grid of wrong elements is that of the block; ValueError if it is not."""
-    lines, columns = grid_of([stop - start for start, stop in index])
-    shaped = len(places) == lines and all(len(line) == columns for line in places)
-    if not shaped or not all(type(n) is int and n >= 0 for line in places for n in line):
-        raise ValueError(f"places must be {lines} lines of {columns} counts")
+class Difference(StrEnum):
+    """Kinds of difference between two runs of a program."""
 
-
-NOT_COMPARED = "not compared"
+    NONE = ""
+    NOT_COMPARED = "not compared"
+    PROBLEMS = "different problems"
+    OUTPUTS = "different outputs"
+    PLACEMENT = "placement differs"
+    PERMUTED = "permuted blocks"
+    TRANSPOSED = "transposed block"
+    VALUES = "different values"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Plain):
     """Whether the results of a program agree between two runs.
 
     Attributes:
         first: Runtime or folder of the first run.
-        second: Runtime or folder of the second run.
-        passed: Whether the results agree.
-        kind: Kind of difference; "" if they agree.
+        second: The same of the second run.
         text: One sentence that describes the result.
-        difference: Largest absolute difference between two elements.
-        allowed: Tolerance of the block where difference over tolerance is largest.
-        ulps: Largest difference in units in the last place.
-        relative_norm: Euclidean norm of the difference over that of the first, over all blocks.
+        values: The verdict on the values of the second run, those of the first being the right
+            ones. Its error is infinite if only one run has a NaN or infinity somewhere, its norm
+            that of the worst output, and its `worst` has array, process, block, element (global)
+            and the two values.
         blocks: Number of compared blocks.
         device: Device with the largest difference over tolerance; None if nothing was compared.
-        worst: Array, process, block, element (global) and the two values.
     """
 
     first: str
     second: str
-    passed: bool
-    kind: str
+    kind: Difference
     text: str
-    difference: float = 0.0
-    allowed: float = 0.0
-    ulps: float = 0.0
-    relative_norm: float = 0.0
+    values: Verdict = field(default_factory=Verdict)
     blocks: int = 0
     device: int | None = None
-    worst: Mapping[str, Any] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the results agree."""
+        return self.kind is Difference.NONE
 
     @property
     def compared(self) -> bool:
         """Whether both runs had results to compare."""
-        return self.kind != NOT_COMPARED
+        return self.kind is not Difference.NOT_COMPARED
 
-
-def differ(names: tuple[str, str], kind: str, text: str) -> Pair:
-    """The result for two runs that differ in something other than values."""
-    return Pair(*names, passed=False, kind=kind, text=text)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        own = Plain.to_dict(self)
+        return own | {"passed": self.passed, "difference": own["error"]}
 
 
 @dataclass(frozen=True, slots=True)
-class SetRecord:
+class SetRecord(Plain):
     """One set of inputs of a program, beyond the ordinary one of its first layout and type.
 
     Attributes:
         inputs: Name of the set: "ordinary", "wide", "special" or "exact".
         text: What its elements are.
-        dtype: Element type.
         specs: Partition specs of the inputs and results: {"in_specs", "out_specs"}.
-        plans: Shape, dtype and sharding by array name.
         blocks: Verdicts on this process's blocks of the results, and on wrong blocks of inputs.
         repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
     """
@@ -224,19 +207,15 @@ class SetRecord:
     repeats: Sequence[Mapping[str, Any]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite become strings."""
-        own = {name: plain(getattr(self, name)) for name in self.__slots__}
-        # Most of the fields of a block that passed have their defaults.
-        return own | {"blocks": [_short(block.to_dict()) for block in self.blocks]}
+        """Plain data for `json.dumps`; most fields of a right block have their defaults."""
+        own = Plain.to_dict(self)
+        return own | {"blocks": list(map(_short, own["blocks"]))}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "SetRecord":
         """The record that `to_dict` described."""
-        given = {name: data[name] for name in cls.__slots__}
-        given["plans"] = {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()}
-        blocks = (BlockVerdict.from_dict(_USUAL | block) for block in data["blocks"])
-        given["blocks"] = tuple(blocks)
-        return cls(**given)
+        blocks = [_USUAL | block for block in data["blocks"]]
+        return super(SetRecord, cls).from_dict({**data, "blocks": blocks})
 
 
 _USUAL = BlockVerdict("", -1, -1, None, None).to_dict()
@@ -246,61 +225,49 @@ def _short(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if _USUAL[key] != value}
 
 
-RAN, RAISED = "ran", "raised"
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramRecord:
-    """One program on one process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFacts(Plain):
+    """What a program is, on whichever runtime.
 
     Attributes:
         program: Name of the program in the request.
-        outcome: "ran" or "raised".
         summary: What it computes, in a few words.
-        error: Type, message, traceback and exit code of the exception it raised.
-        problem: Size, dtype, seed, mesh and layout, which must be equal in compared runs.
-        inputs: Digests of the input blocks by array name and block.
-        oracle: Whether the program has an oracle.
         exact: Whether results must equal the oracle's bit by bit.
-        precision: Precision of products.
-        seconds: Seconds for placing, compiling, calls and checking.
+        problem: Size, dtype, seed, mesh and partition specs, equal in compared runs.
         communicated: Bytes that each device receives by the closed form; None without one.
-        plans: Shape, dtype and sharding by array name.
+        plans: Shape, dtype and sharding of inputs and outputs, by array name.
+    """
+
+    program: str
+    summary: str = ""
+    oracle: bool = True
+    exact: bool = False
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    precision: str | None = None
+    communicated: int | None = None
+    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRecord(ProgramFacts):
+    """One program on one process.
+
+    Attributes:
+        error: Type, message, traceback and exit code of the exception it raised; None if it ran.
+        inputs: Digests of the input blocks by array name and block.
         blocks: Verdicts on this process's blocks of inputs and outputs.
         repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
         keys: Keys of the output blocks in the shards file, by array and device.
         sets: Further sets of inputs, and the same in further layouts and element types.
     """
 
-    program: str
-    outcome: str
-    summary: str = ""
     error: Mapping[str, Any] | None = None
-    problem: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    oracle: bool = True
-    exact: bool = False
-    precision: str | None = None
     seconds: Mapping[str, Any] = field(default_factory=dict)
-    communicated: int | None = None
-    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
     repeats: Sequence[Mapping[str, Any]] = ()
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sets: tuple[SetRecord, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite become strings."""
-        return {name: plain(getattr(self, name)) for name in self.__slots__}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ProgramRecord":
-        """The record that `to_dict` described."""
-        given = {name: data[name] for name in cls.__slots__}
-        given["plans"] = {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()}
-        given["blocks"] = tuple(BlockVerdict.from_dict(block) for block in data["blocks"])
-        given["sets"] = tuple(map(SetRecord.from_dict, data["sets"]))
-        return cls(**given)
 
     @property
     def outputs(self) -> list[str]:

@@ -1,29 +1,49 @@
 """The results of a cross-check as plain data: programs, runtimes, runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from ...base.errors import ExitCode
-from ..bounds.verdict import Verdict, plain
-from ..records.verdict import ArrayPlan, BlockVerdict, Pair
+from ..bounds.verdict import Verdict
+from ..records.plain import Plain
+from ..records.verdict import BlockVerdict, Pair, ProgramFacts
 
-RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = "right", "wrong", "raised", "not run", "unchecked"
+
+class Outcome(StrEnum):
+    """What became of a program on a runtime.
+
+    It is unchecked without an oracle, or with one whose tolerances are so wide that they show
+    nothing.
+    """
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    RAISED = "raised"
+    NOT_RUN = "not run"
+    UNCHECKED = "unchecked"
+
+    @property
+    def look(self) -> str:
+        """Its look in a document."""
+        return {"right": "good", "not run": "warn", "unchecked": "warn"}.get(self, "bad")
+
+
+RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class SetResult:
+class SetResult(Plain):
     """A further set of inputs of one program on one runtime, or another layout or element type.
 
     Attributes:
         inputs: Name of the set: "ordinary", "wide", "special" or "exact".
         text: What its elements are; "" for ordinary ones.
-        dtype: Element type.
-        specs: Partition specs of the inputs.
-        outcome: "right" or "wrong".
+        outcome: Right or wrong.
         kind: Kind of fault; "" if there is none.
         complaint: Description of the fault; "" if there is none.
-        values: The verdict on all blocks of the outputs (`outcome.on_all`).
+        values: The verdict on all blocks of the outputs (`results.on_all`).
         sensitivity: See `Result`; that of further sets changes no outcome.
     """
 
@@ -31,35 +51,24 @@ class SetResult:
     text: str
     dtype: str
     specs: str
-    outcome: str
+    outcome: Outcome
     kind: str = ""
     complaint: str = ""
     values: Verdict = field(default_factory=Verdict)
     sensitivity: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`, those of the values beside the others."""
-        return _beside(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "SetResult":
-        """The result that `to_dict` described."""
-        return cls(**_from_beside(cls, data))
-
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Plain):
     """One program on one runtime.
 
     Attributes:
         runtime: Name of the runtime or folder.
-        outcome: "right", "wrong", "raised", "not run", or "unchecked" (no oracle, or one whose
-            tolerances are so wide that they show nothing).
         kind: Kind of fault; "" if there is none.
         text: Description of the fault with program, runtime, process, device, block and element,
             or of the exception with its process; "" if there is none.
         exit_code: Exit code of the exception or of the failed run.
-        values: The verdict on all blocks of the outputs (`outcome.on_all`). Its note is a remark
+        values: The verdict on all blocks of the outputs (`results.on_all`). Its note is a remark
             that makes nothing wrong: copies that may differ, and do; a block with much larger
             errors than the others; elements without a bound.
         sensitivity: The median tolerance over the root mean square of the result, in the output
@@ -71,7 +80,7 @@ class Result:
     """
 
     runtime: str
-    outcome: str
+    outcome: Outcome
     kind: str = ""
     text: str = ""
     exit_code: int = 0
@@ -87,58 +96,16 @@ class Result:
         """The largest error over the tolerance, that of `values`."""
         return self.values.ratio
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`, those of the values beside the others."""
-        return _beside(self)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Result":
-        """The result that `to_dict` described."""
-        blocks = tuple(map(BlockVerdict.from_dict, data["blocks"]))
-        sets = tuple(map(SetResult.from_dict, data["sets"]))
-        return cls(**_from_beside(cls, data) | {"blocks": blocks, "sets": sets})
-
-
-def _beside(result: "Result | SetResult") -> dict[str, Any]:
-    own = {one.name: plain(getattr(result, one.name)) for one in fields(result)}
-    values: dict[str, Any] = own.pop("values")
-    return values | own
-
-
-def _from_beside(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a result from what `_beside` returned."""
-    own = {one.name: data[one.name] for one in fields(cls) if one.name in data}
-    return own | {
-        "values": Verdict.from_dict({"allowed": 0.0, "ulps": 0.0} | dict(data)),
-        "sensitivity": float(data["sensitivity"]),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRow(ProgramFacts):
     """One program on all runtimes.
 
     Attributes:
-        program: Name of the program.
-        summary: What it computes, in a few words.
-        oracle: Whether the program has an oracle.
-        exact: Whether results must equal the oracle's bit by bit.
-        problem: Size, dtype, seed, mesh and partition specs.
-        precision: Precision of products.
-        communicated: Bytes that each device receives by the closed form; None without one.
-        plans: Shape, dtype and sharding of inputs and outputs, by array name.
         results: One result for each runtime.
         pairs: One comparison for each pair of runtimes.
     """
 
-    program: str
-    summary: str
-    oracle: bool
-    exact: bool
-    problem: Mapping[str, Any]
-    precision: str | None
-    communicated: int | None
-    plans: Mapping[str, ArrayPlan]
     results: tuple[Result, ...]
     pairs: tuple[Pair, ...] = ()
 
@@ -150,22 +117,18 @@ class ProgramRow:
         )
 
     @property
-    def accepted(self) -> tuple[str, ...]:
+    def accepted(self) -> tuple[Outcome, ...]:
         """Outcomes that pass; only a program without an oracle is compared between runtimes."""
         return (RIGHT, UNCHECKED) if self.pairs and not self.oracle else (RIGHT,)
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Plain):
     """Facts about one run: runtime, machines, versions and how it ended.
 
     Attributes:
         name: The run's name in the report.
-        backend: Name of the runtime.
-        platform: "cpu", "gpu" or "tpu"; "" if no process got far enough to report it.
-        folder: Folder of the run's files.
-        num_processes: Number of processes.
-        hosts: Names of the machines.
+        platform: "" if no process got far enough to report it.
         devices: All devices, as `pyreactant.devices()` returns them.
         facts: Versions and settings of process 0.
         ended: How the supervised run ended: cause, exit code, summary, seconds, started, git.
@@ -185,35 +148,38 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientResult:
+class GradientResult(Plain):
     """Enzyme's gradient of a Julia body inside JAX, by one argument.
 
     Attributes:
-        program: Name of the program.
         argument: The argument, in words.
         against: What the gradient is compared with.
-        outcome: RIGHT, WRONG, or NOT_RUN if Enzyme or the function cannot be differentiated.
-        relative_norm: Norm of the error over the norm of the expected gradient.
-        ratio: Largest error over tolerance.
-        text: Why it did not run.
+        text: Why it did not run, if Enzyme or the function cannot be differentiated.
     """
 
     program: str
     argument: str
     against: str
-    outcome: str
-    relative_norm: float = 0.0
-    ratio: float = 0.0
+    values: Verdict = field(default_factory=Verdict)
     text: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Right, wrong or not run."""
+        if self.text:
+            return NOT_RUN
+        return RIGHT if self.values.passed else WRONG
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        return Plain.to_dict(self) | {"outcome": self.outcome}
 
 
 @dataclass(frozen=True, slots=True)
-class ReportData:
+class ReportData(Plain):
     """The data of a cross-check's report; `Report` adds the ways to show it.
 
     Attributes:
-        rows: One row for each program.
-        runs: Facts about each run.
         absent: Runtimes that are not available, with how to install them.
         created: Time of creation in UTC, ISO 8601.
         gradients: Gradients of Julia bodies by Enzyme, if they were compared.

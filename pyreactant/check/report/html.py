@@ -5,7 +5,7 @@ on the mesh, the numbers of each block, and where in a wrong block the wrong ele
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,14 +32,14 @@ from ...base.document.parts import (
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
 from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
-from .outcome import percent, rows_of
+from .results import percent
 from .text import (
-    LOOKS,
     NONE,
     estimates,
     overview,
     problems,
     ratio_text,
+    rows_of,
     verdict,
 )
 
@@ -113,22 +113,20 @@ def _logs(report: ReportData) -> list[Part]:
             [Lines(text) if text.strip() else Paragraph("It printed nothing.")],
         )
         for run in report.runs
-        for process, text in _in_order(run.logs)
+        for process, text in run.logs.items()
     ]
 
 
 def _gradients(report: ReportData) -> Table:
-    rows = [
-        [
-            one.program,
-            one.argument,
-            one.against,
-            Cell(one.outcome, LOOKS[one.outcome], detail=one.text),
-            "-" if one.outcome == NOT_RUN else f"{one.relative_norm:.0e}",
-            "-" if one.outcome == NOT_RUN else Cell(ratio_text(one.ratio), share=one.ratio),
-        ]
-        for one in report.gradients
-    ]
+    rows: list[list[Cell | str]] = []
+    for gradient in report.gradients:
+        outcome, values = gradient.outcome, gradient.values
+        numbers: list[Cell | str] = [NONE, NONE]
+        if outcome != NOT_RUN:
+            share = Cell(ratio_text(values.ratio), share=values.ratio)
+            numbers = [f"{values.relative_norm:.0e}", share]
+        result = Cell(outcome, outcome.look, detail=gradient.text)
+        rows.append([gradient.program, gradient.argument, gradient.against, result, *numbers])
     head = ["program", "by argument", "against", "result", "error", "share of allowed"]
     return Table("Gradients of Julia bodies by Enzyme", head, rows, numbers=(4, 5))
 
@@ -219,10 +217,6 @@ def _provenance(run: RunFacts) -> dict[str, str]:
         "ended": f"{run.ended.get('cause')}: {run.ended.get('summary')}" if run.ended else "",
         "folder": run.folder,
     }
-
-
-def _in_order(found: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
 
 
 _WITH_TEXT = 64

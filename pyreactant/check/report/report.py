@@ -5,7 +5,7 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -15,37 +15,20 @@ from ..._version import __version__
 from ...base.document.page import HasPage, can_render
 from ...base.document.parts import Document, Part
 from ...base.document.terminal import HasText
-from ...base.errors import ExitCode, FileError
+from ...base.errors import FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
 from ...runs.supervisor.output import own_lines
-from ..bounds.verdict import plain
 from ..compare import compare_program
-from ..faults.diagnose import (
-    Differing,
-    copies_text,
-    diagnose,
-    differing,
-    must_be_equal,
-    repeats_text,
-)
-from ..records.records import SCHEMA, ProcessRecord, Run, check_version
-from ..records.verdict import RAISED as RECORD_RAISED
-from ..records.verdict import ArrayPlan, Diagnosis, Kind, Pair, ProgramRecord
+from ..records.records import SCHEMA, Run, check_version
+from ..records.verdict import ProgramFacts, ProgramRecord
 from .data import (
-    NOT_RUN,
-    RAISED,
-    RIGHT,
-    UNCHECKED,
-    WRONG,
-    GradientResult,
     ProgramRow,
     ReportData,
-    Result,
     RunFacts,
 )
 from .html import document, notebook
-from .outcome import Seen, on_all, outliers, probed, seen, unless_empty, with_sets
+from .results import result_of
 from .text import text_parts, verdict
 
 
@@ -72,25 +55,7 @@ class Report(ReportData, HasPage, HasText):
             "exit_code": self.exit_code,
             "verdict": self.verdict,
         }
-        names = (field.name for field in fields(self))
-        return marked(
-            "crosscheck report", head | {name: plain(getattr(self, name)) for name in names}
-        )
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Report":
-        """The report that `to_dict` described."""
-        runs = (
-            {**run, "hosts": tuple(run["hosts"]), "devices": tuple(run["devices"])}
-            for run in data["runs"]
-        )
-        return cls(
-            tuple(map(_row_from, data["rows"])),
-            tuple(RunFacts(**run) for run in runs),
-            data["absent"],
-            data["created"],
-            tuple(GradientResult(**_floats(one)) for one in data.get("gradients", ())),
-        )
+        return marked("crosscheck report", head | ReportData.to_dict(self))
 
     def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """The report as JSON; also written to `path` if given.
@@ -134,23 +99,6 @@ class Report(ReportData, HasPage, HasText):
         return notebook(self) if can_render() else None  # a notebook shows the text then
 
 
-def _row_from(data: Mapping[str, Any]) -> ProgramRow:
-    return ProgramRow(
-        **{
-            **data,
-            "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
-            "results": tuple(map(Result.from_dict, data["results"])),
-            "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
-        }
-    )
-
-
-def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert numbers back, including those that were not finite and became strings."""
-    names = {"allowed", "ratio", "ulps", "relative_norm", "difference"}
-    return {key: float(value) if key in names else value for key, value in data.items()}
-
-
 _LOG_LINES, _LOG_BYTES = 60, 12_000
 _ENDED = ("cause", "exit_code", "summary", "seconds", "started", "git", "command")
 
@@ -170,8 +118,8 @@ def build_report(
     """
     names = _names(runs)
     requests = [run.records[0].request for run in runs if run.records]
-    found = (p if isinstance(p, str) else p["name"] for r in requests for p in r["programs"])
-    rows = tuple(_row(runs, names, program) for program in dict.fromkeys([*asked, *found]))
+    named = (p if isinstance(p, str) else p["name"] for r in requests for p in r["programs"])
+    rows = tuple(_row(runs, names, program) for program in dict.fromkeys([*asked, *named]))
     facts = tuple(_facts(run, name) for run, name in zip(runs, names, strict=True))
     return Report(rows, facts, dict(absent), datetime.now(UTC).isoformat(timespec="seconds"))
 
@@ -190,131 +138,15 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
-    results = tuple(
-        with_sets(unless_empty(_result(run, name, program), program), run, program)
-        for run, name in zip(runs, names, strict=True)
-    )
+    results = tuple(result_of(run, name, program) for run, name in zip(runs, names, strict=True))
     pairs = tuple(
         compare_program(one, two, program, (a, b))
         for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
     )
-    found = [record for run in runs for record in run.of(program)]
-    ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
-    known = ran or ProgramRecord(program, RECORD_RAISED)
-    return ProgramRow(
-        program=program,
-        summary=known.summary,
-        oracle=known.oracle,
-        exact=known.exact,
-        problem=known.problem,
-        precision=known.precision,
-        communicated=known.communicated,
-        plans=known.plans,
-        results=results,
-        pairs=pairs,
-    )
-
-
-def _result(run: Run, name: str, program: str) -> Result:
-    records = run.of(program)
-    if run.exit_code and any(record.running == program for record in run.records):
-        return _interrupted(run, name, program)
-    raised = [(p, r) for p in run.records if (r := p.program(program)) and r.error]
-    if raised:
-        return _raised(name, program, raised)
-    if not records or len(records) < run.records[0].num_processes:
-        return _not_run(run, name, program)
-    blocks = [block for record in records for block in record.blocks]
-    equal = must_be_equal(run.records)
-    copies = differing(blocks, equal)
-    repeats = [one for record in records for one in record.repeats]
-    found = diagnose(
-        blocks,
-        records[0].plans,
-        program=program,
-        runtime=name,
-        num_processes=run.records[0].num_processes,
-        copies=copies,
-        repeats=repeats if equal else (),
-        hosts={record.process: record.host for record in run.records},
-    )
-    shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
-    outputs = [b for b in shown if b.array.startswith("output")]
-    sight = seen(outputs, records[0].plans, probed=probed(records))
-    outcome, text = _outcome(f"{program} on {name}", found, records[0].oracle, sight)
-    differences = _note([] if copies else differing(blocks), [] if equal else repeats)
-    more = [sight.note, outliers(outputs)] if outcome != WRONG else []
-    return Result(
-        name,
-        outcome,
-        kind=str(found.kind or ""),
-        text=text,
-        values=replace(on_all(outputs), note="; ".join(filter(None, [differences, *more]))),
-        sensitivity=sight.sensitivity,
-        coarse=outcome == RIGHT and sight.coarse,
-        seconds=_slowest(records),
-        blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
-    )
-
-
-def _outcome(what: str, found: Diagnosis, oracle: bool, sight: Seen) -> tuple[str, str]:
-    """The outcome of a program that ran, and the text about it."""
-    if not found.passed:
-        return WRONG, found.text
-    if not oracle:
-        text = f"{what} has no oracle: only the placement was checked, not the values"
-        return UNCHECKED, text
-    if sight.unchecked:
-        return UNCHECKED, f"{what} is unchecked: {sight.unchecked}"
-    return RIGHT, ""
-
-
-def _note(copies: Sequence[Differing], repeats: Sequence[Mapping[str, Any]]) -> str:
-    """What differs and may, in one sentence; "" if nothing does."""
-    found = [f"copies differ: {copies_text(copies)}"] if copies else []
-    return "; ".join(found + ([repeats_text(repeats)] if repeats else []))
-
-
-def _raised(
-    name: str, program: str, raised: Sequence[tuple[ProcessRecord, ProgramRecord]]
-) -> Result:
-    """The result of a program that raised, with the process and the exception.
-
-    The cause is preferred to messages that only report the failure of another process.
-    """
-    process, record = min(
-        raised, key=lambda pair: " failed on process " in (pair[1].error or {})["message"]
-    )
-    error = record.error or {}
-    messages = {(r.error or {})["message"] for _, r in raised}
-    everyone = len(raised) == process.num_processes > 1 == len(messages)
-    who = "every process" if everyone else f"process {process.process} on {process.host}"
-    text = f"{program} on {name}: {who} raised {error['exception']}: {error['message']}"
-    outcome = WRONG if error["exit_code"] == ExitCode.MISMATCH else RAISED
-    kind = str(Kind.STRUCTURE) if outcome == WRONG else ""
-    return Result(name, outcome, kind, text, exit_code=int(error["exit_code"]))
-
-
-def _interrupted(run: Run, name: str, program: str) -> Result:
-    """The result of the program during which the run failed, with the supervisor's cause."""
-    text = f"{program} on {name} did not end: {(run.ended or {}).get('summary')}"
-    return Result(name, RAISED, text=text, exit_code=run.exit_code)
-
-
-def _not_run(run: Run, name: str, program: str) -> Result:
-    """The result of a program that the run did not reach."""
-    summary = (run.ended or {}).get("summary", f"no process left a record of {program}")
-    text = f"{program} did not run on {name} because its run ended before: {summary}"
-    return Result(name, NOT_RUN, text=text, exit_code=run.exit_code or ExitCode.FAILED)
-
-
-def _slowest(records: Sequence[ProgramRecord]) -> dict[str, Any]:
-    """The longest time of any process for each step."""
-    numbers = [
-        {key: value for key, value in r.seconds.items() if isinstance(value, (int, float))}
-        for r in records
-    ]
-    return {key: max(n.get(key, 0.0) for n in numbers) for key in numbers[0]}
+    records = [record for run in runs for record in run.of(program)]
+    known = next((r for r in records if r.error is None), ProgramRecord(program=program))
+    about = {one.name: getattr(known, one.name) for one in fields(ProgramFacts)}
+    return ProgramRow(**about, results=results, pairs=pairs)
 
 
 def _facts(run: Run, name: str) -> RunFacts:
@@ -338,7 +170,7 @@ def _facts(run: Run, name: str) -> RunFacts:
 
 def _logs(folder: Path) -> dict[str, str]:
     """The last lines of each process's log, without terminal escape sequences."""
-    found = {}
+    logs = {}
     paths = folder.glob("process-*.log")
     for path in sorted(paths, key=lambda p: int("0" + re.sub("[^0-9]", "", p.stem))):
         try:
@@ -352,5 +184,5 @@ def _logs(folder: Path) -> dict[str, str]:
         own, left_out = own_lines(printable)
         lines = own.splitlines()[-_LOG_LINES:]
         lines += [f"({left_out} of Gloo left out)"] if left_out else []
-        found[path.stem.removeprefix("process-")] = "\n".join(lines)
-    return found
+        logs[path.stem.removeprefix("process-")] = "\n".join(lines)
+    return logs

@@ -2,31 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...arrays.text import bytes_text, seconds_text, spec_text
+from ...arrays.text import bytes_text, seconds_text, specs_text
 from ...base.document.parts import Cell, Paragraph, Table
 from ..bounds.verdict import FLOAT32_PRODUCTS
+from ..inputs import ORDINARY, SETS
 from ..records.verdict import Pair
 from .data import (
     NOT_RUN,
-    RAISED,
     RIGHT,
-    UNCHECKED,
     WRONG,
     GradientResult,
+    Outcome,
     ProgramRow,
     ReportData,
     Result,
+    SetResult,
 )
-from .outcome import percent, summary
-
-LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
-
-
-_ERRORS = (
-    "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
-    "element as a fraction of what rounding allows."
-)
-_TIMES = "Time: median of the timed calls."
+from .results import percent
 
 
 def verdict(report: ReportData) -> str:
@@ -71,11 +63,11 @@ def _by_float32(row: ProgramRow) -> bool:
 
 def _coarsely(report: ReportData) -> str:
     """How many right results have tolerances so wide that the reader must know."""
-    found = [(r.sensitivity, row.program) for row in report.rows for r in row.results if r.coarse]
-    programs = list(dict.fromkeys(program for _, program in found))
+    coarse = [(r.sensitivity, row.program) for row in report.rows for r in row.results if r.coarse]
+    programs = list(dict.fromkeys(program for _, program in coarse))
     if not programs:
         return ""
-    size = percent(max(found)[0])
+    size = percent(max(coarse)[0])
     if len(report.rows) == 1:
         return f", with errors below {size} not seen"
     return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
@@ -83,19 +75,19 @@ def _coarsely(report: ReportData) -> str:
 
 def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
     """One line for each program and comparison of its gradient."""
-    found: dict[tuple[str, str], list[GradientResult]] = {}
+    groups: dict[tuple[str, str], list[GradientResult]] = {}
     for one in report.gradients:
-        found.setdefault((one.program, one.against), []).append(one)
-    for (program, against), group in found.items():
+        groups.setdefault((one.program, one.against), []).append(one)
+    for (program, against), group in groups.items():
         wrong = [one.argument for one in group if one.outcome == WRONG]
         head = f"gradient of {program} by Enzyme"
         if group[0].outcome == NOT_RUN:
             yield Paragraph(f"{head}: not run, because {group[0].text}", "warn")
             continue
-        worst = max(group, key=lambda one: one.ratio)
+        worst = max((one.values for one in group), key=lambda values: values.ratio)
         how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
         text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
-        look = LOOKS[WRONG if wrong else RIGHT]
+        look = (WRONG if wrong else RIGHT).look
         yield Paragraph(f"{head}, against {against}: {text} ({how})", look)
 
 
@@ -135,7 +127,7 @@ def _failed_runs(report: ReportData) -> str:
 def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
     """What a terminal shows: the table, one line per problem, and the verdict."""
     yield _table(report)
-    yield from summary(report)
+    yield from _summary(report)
     told = problems(report)
     for number, row in enumerate(report.rows):
         yield from (Paragraph(f"  {row.program}{rest}", "bad") for n, rest in told if n == number)
@@ -146,36 +138,52 @@ def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
     yield Paragraph(verdict(report), "good" if report.passed else "bad")
 
 
-def _explained(report: ReportData) -> str:
-    """What the numbers in the table are; nothing about numbers that it does not have."""
-    results = [result for row in report.rows for result in row.results]
-    found = [
-        (_ERRORS, any(map(has_error, results))),
-        (_TIMES, any("call" in r.seconds for r in results)),
-    ]
-    return " ".join(text for text, shown in found if shown)
-
-
 def _table(report: ReportData) -> Table:
+    """One line for each program; the cells of the page's table are texts here."""
+    results = [result for row in report.rows for result in row.results]
     pairs = report.rows[0].pairs if report.rows else ()
-    head = ["program", "problem", *(run.name for run in report.runs)]
+    explained = [_ERRORS] * any(map(has_error, results))
+    explained += [_COLUMNS["time"]] * any("call" in result.seconds for result in results)
     rows: list[list[Cell | str]] = [
         [
             row.program,
             problem_text(row),
-            *(Cell(result_text(result), LOOKS[result.outcome]) for result in row.results),
-            *(Cell(pair_text(pair), LOOKS[_outcome(pair)]) for pair in row.pairs),
+            *(Cell(_result_text(result), result.outcome.look) for result in row.results),
+            *(Cell(_pair_text(pair), _outcome(pair).look) for pair in row.pairs),
         ]
         for row in report.rows
     ]
-    between = [f"{pair.first} and {pair.second}" for pair in pairs]
-    return Table(_explained(report), [*head, *between], rows, wraps=True)
+    head = ["program", "problem", *(run.name for run in report.runs)]
+    head += [f"{pair.first} and {pair.second}" for pair in pairs]
+    return Table(" ".join(explained), head, rows, wraps=True)
 
 
-def _outcome(pair: Pair) -> str:
+def _result_text(result: Result) -> str:
+    """A result in a few words: outcome, accuracy and time."""
+    texts = {name: cell.text for name, cell in _result_cells(result).items()}
+    outcome, share = texts.pop("result"), texts.pop("share of allowed", "")
+    if share:
+        texts["error"] += f", {share} of {'the estimate' if result.values.estimated else 'allowed'}"
+    elif "error" in texts:
+        texts["error"] = "exactly"
+    numbers = ", ".join(texts.values())
+    return f"{outcome}{' ' if outcome == result.outcome else ', '}{numbers}" if numbers else outcome
+
+
+def _pair_text(pair: Pair) -> str:
+    """A comparison in a few words."""
+    first, size = (cell.text for cell in _pair_cells(pair))
+    return f"{first} to {size}" if first == "agree" else first
+
+
+def _outcome(pair: Pair) -> Outcome:
     return RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
 
 
+_ERRORS = (
+    "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
+    "element as a fraction of what rounding allows."
+)
 _COLUMNS = {
     "error": "Error: Euclidean norm relative to the result's, of the worst block.",
     "share of allowed": "Share of allowed: the largest error of an element against what rounding "
@@ -193,8 +201,8 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
     """One line for each program: its result on each runtime, and whether runtimes agree."""
     pairs = report.rows[0].pairs if report.rows else ()
     received = any(row.communicated is not None for row in report.rows)
-    shown = [_result_cells(result) for row in report.rows for result in row.results]
-    columns = ["result", *(name for name in _COLUMNS if any(one[name] != NONE for one in shown))]
+    shown = [name for row in report.rows for r in row.results for name in _result_cells(r)]
+    columns = ["result", *(name for name in _COLUMNS if name in shown)]
     groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
     groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
     groups += [("", 1)] if received else []
@@ -226,54 +234,29 @@ def _overview_row(
     name = Cell(row.program, link=f"program-{number}" if links else "")
     cells: list[Cell | str] = [name, problem_text(row) + oracle]
     for result in row.results:
-        found = _result_cells(result)
-        cells += [found[name] for name in columns]
+        of_result = _result_cells(result)
+        cells += [of_result.get(name, NONE) for name in columns]
     for pair in row.pairs:
         cells += _pair_cells(pair)
     return cells + ([bytes_text(row.communicated)] if received else [])
 
 
-def _result_cells(result: Result) -> dict[str, Cell | str]:
-    """The cells of a result, by column; `NONE` for a number that it does not have."""
-    found: dict[str, Cell | str] = {
-        "result": Cell(outcome_text(result), LOOKS[result.outcome]),
-        "error": NONE,
-        "share of allowed": NONE,
-        "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
-    }
+def _result_cells(result: Result) -> dict[str, Cell]:
+    """The cells of a result, by column, for what it has."""
+    values, cells = result.values, {"result": Cell(_outcome_text(result), result.outcome.look)}
     if has_error(result):
-        estimated = "of the estimate" if result.values.estimated else ""
-        share = Cell(ratio_text(result.values.ratio), share=result.values.ratio, detail=estimated)
-        found |= {"error": f"{result.values.relative_norm:.0e}", "share of allowed": share}
+        estimated = "of the estimate" if values.estimated else ""
+        cells["error"] = Cell(f"{values.relative_norm:.0e}")
+        share = Cell(ratio_text(values.ratio), share=values.ratio, detail=estimated)
+        cells["share of allowed"] = share
     elif result.outcome == RIGHT and result.blocks:
-        found["error"] = "exact"
-    return found
+        cells["error"] = Cell("exact")
+    if "call" in result.seconds:
+        cells["time"] = Cell(seconds_text(result.seconds["call"]))
+    return cells
 
 
-def _pair_cells(pair: Pair) -> list[Cell | str]:
-    outcome = _outcome(pair)
-    if not pair.passed:
-        return [Cell(pair.kind, LOOKS[outcome]), "-"]
-    if pair.difference == 0:
-        return [Cell("same bits", LOOKS[outcome]), "0"]
-    return [Cell("agree", LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
-
-
-def problem_text(row: ProgramRow) -> str:
-    """Size, element type and partition specs of the inputs."""
-    if not row.problem:
-        return "-"
-    specs = " ".join(spec_text(spec) or "-" for spec in row.problem["in_specs"])
-    return f"n={row.problem['size']} {row.problem['dtype']} {specs}"
-
-
-def result_text(result: Result) -> str:
-    """A result in a few words: outcome, accuracy and time."""
-    parts = [part for part in (outcome_text(result), detail_text(result)) if part]
-    return (" " if outcome_text(result) == result.outcome else ", ").join(parts)
-
-
-def outcome_text(result: Result) -> str:
+def _outcome_text(result: Result) -> str:
     """The outcome, with the kind of fault if it is wrong, and what is not seen if it is right."""
     if result.coarse:
         return f"{result.outcome}, errors below {percent(result.sensitivity)} not seen"
@@ -281,17 +264,21 @@ def outcome_text(result: Result) -> str:
     return f"{result.outcome}: {result.kind}" if wrong else result.outcome
 
 
-def detail_text(result: Result) -> str:
-    """Accuracy and the time of a call."""
-    parts, values = [], result.values
-    if has_error(result):
-        limit = "of the estimate" if values.estimated else "of allowed"
-        parts.append(f"{values.relative_norm:.0e}, {ratio_text(values.ratio)} {limit}")
-    elif result.outcome == RIGHT and result.blocks:
-        parts.append("exactly")
-    if "call" in result.seconds:
-        parts.append(seconds_text(result.seconds["call"]))
-    return ", ".join(parts)
+def _pair_cells(pair: Pair) -> list[Cell]:
+    look = _outcome(pair).look
+    if not pair.passed:
+        return [Cell(pair.kind, look), Cell(NONE)]
+    if pair.values.error == 0:
+        return [Cell("same bits", look), Cell("0")]
+    return [Cell("agree", look), Cell(f"{pair.values.relative_norm:.0e}")]
+
+
+def problem_text(row: ProgramRow) -> str:
+    """Size, element type and partition specs of the inputs."""
+    if not row.problem:
+        return "-"
+    problem = row.problem
+    return f"n={problem['size']} {problem['dtype']} {specs_text(problem['in_specs'])}"
 
 
 def has_error(result: Result) -> bool:
@@ -308,15 +295,6 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if 0.005 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
 
 
-def pair_text(pair: Pair) -> str:
-    """A comparison in a few words."""
-    if not pair.passed:
-        return pair.kind
-    if pair.difference == 0:
-        return "same bits"
-    return f"agree to {pair.relative_norm:.0e}"
-
-
 def problems(report: ReportData) -> list[tuple[int, str]]:
     """Number of a program's row and what follows its name, once where several have the same."""
     names: dict[str, list[int]] = {}
@@ -331,8 +309,8 @@ def problems(report: ReportData) -> list[tuple[int, str]]:
 
 def complaints(row: ProgramRow) -> list[str]:
     """One sentence for each problem with a program."""
-    found = [r.text for r in row.results if r.outcome not in row.accepted]
-    return found + [
+    wrong = [r.text for r in row.results if r.outcome not in row.accepted]
+    return wrong + [
         f"{row.program}, {p.first} and {p.second}: {p.text}"
         for p in row.pairs
         if not p.passed and p.compared
@@ -353,3 +331,67 @@ def estimates(row: ProgramRow) -> list[str]:
 
 def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _checked_text(result: SetResult) -> str:
+    """How results of a set were checked, and how far they were off."""
+    if result.outcome == WRONG:
+        return f"wrong: {result.kind}"
+    values = result.values
+    if values.error == 0:
+        how = {"exact oracle": "equal bits", "whole numbers": "equal numbers"}
+        text = how.get(values.method, "no error")
+    else:
+        text = f"{values.ratio:.2g} of {'the estimate' if values.estimated else 'allowed'}"
+        text += f", sees errors above {percent(result.sensitivity)}"
+    if values.non_finite:
+        text += f", {values.non_finite} NaN or infinities in place"
+    return text
+
+
+def rows_of(row: ProgramRow) -> list[tuple[str, ...]]:
+    """The further sets of a program, for a table: runtime, inputs, problem, elements, result."""
+    return [
+        (result.runtime, one.inputs, f"{one.dtype} {one.specs}", one.text, _checked_text(one))
+        for result in row.results
+        for one in result.sets
+    ]
+
+
+def _summary(report: ReportData) -> Iterator[Table]:
+    """For each set of inputs: how many programs passed it, and in how many runs of what."""
+    if any(result.sets for row in report.rows for result in row.results):
+        head = ["inputs", "programs", "right", "element types", "checked"]
+        yield Table("", head, list(_summary_rows(report)), wraps=True)
+
+
+def _summary_rows(report: ReportData) -> Iterator[tuple[str, ...]]:
+    for name in SETS:
+        checked = [
+            (row, result)
+            for row in report.rows
+            for of_runtime in row.results
+            for result in (*_ordinary(row, of_runtime), *of_runtime.sets)
+            if result.inputs == name
+        ]
+        if not checked:
+            continue
+        results = [result for _, result in checked]
+        right = [result.values for result in results if result.outcome != WRONG]
+        worst = max((values.ratio for values in right), default=0.0)
+        methods = ", ".join(dict.fromkeys(r.values.method for r in results if r.values.method))
+        yield (
+            name,
+            str(len({row.program for row, _ in checked})),
+            f"{len(right)} of {len(results)}",
+            ", ".join(dict.fromkeys(result.dtype for result in results)),
+            f"{methods}; at most {worst:.2g} of allowed" if worst else methods,
+        )
+
+
+def _ordinary(row: ProgramRow, result: Result) -> Iterator[SetResult]:
+    """The result on ordinary inputs as that of a set; a wrong further set does not change it."""
+    if row.problem and result.values.method:
+        wrong = result.outcome == WRONG and any(not block.passed for block in result.blocks)
+        outcome = WRONG if wrong else RIGHT
+        yield SetResult(ORDINARY, "", row.problem["dtype"], "", outcome, values=result.values)

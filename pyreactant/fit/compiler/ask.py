@@ -21,7 +21,6 @@ from ...base.facts import package_version, required, satisfies
 from ...base.files import cache_folder, replacing
 from ...base.slices.topology import Topology
 from ...base.words import is_too_large, unknown_call
-from ..request import environment
 
 
 def child_environment(accelerator_type: str) -> dict[str, str]:
@@ -77,6 +76,14 @@ TIMEOUT = 600.0
 """Seconds that a compilation may take."""
 
 Answer = dict[str, Any]
+
+
+def environment() -> dict[str, str]:
+    """The variables that change what JAX and libtpu compile."""
+    ours = ("JAX_", "XLA_", "LIBTPU_")
+    ignored = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR")
+    return {k: v for k, v in os.environ.items() if k.startswith(ours) and k not in ignored}
+
 
 _CACHE_VERSION = 2
 """Version of the cached answers; increment it whenever their keys change."""
@@ -218,7 +225,7 @@ def versions() -> dict[str, str]:
     Raises:
         RequirementError: jax or libtpu is missing, or libtpu does not match jax.
     """
-    found = {"pyreactant": __version__}
+    installed = {"pyreactant": __version__}
     for package in ("jax", "jaxlib"):
         version = package_version(package)
         if version is None:
@@ -226,9 +233,9 @@ def versions() -> dict[str, str]:
                 f"preflight compiles with {package}, which is not installed; run: "
                 "python -m pip install 'pyreactant[tpu]'"
             )
-        found[package] = version
-    found["libtpu"] = _checked_libtpu(found["jax"])
-    return found
+        installed[package] = version
+    installed["libtpu"] = _checked_libtpu(installed["jax"])
+    return installed
 
 
 def _checked_libtpu(jax: str) -> str:
@@ -301,9 +308,9 @@ def _path(key: str) -> Path:
 
 def _prune(entries: Path) -> None:
     """Remove the least recently used entries until the cache is within its limit."""
-    found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
-    size = sum(bytes_ for _, bytes_, _ in found)
-    for _, bytes_, path in found:
+    oldest = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
+    size = sum(bytes_ for _, bytes_, _ in oldest)
+    for _, bytes_, path in oldest:
         if size <= LIMIT:
             break
         _remove(path)

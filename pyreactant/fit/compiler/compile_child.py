@@ -91,8 +91,8 @@ def _settings(request: Request) -> Any:
 
 def slice_devices(options: Mapping[str, Any]) -> list[Any]:
     """The slice's devices, in the order of `pyreactant.devices()`."""
-    found = topologies.get_topology_desc(platform="tpu", **options).devices
-    return sorted(found, key=lambda device: (device.process_index, device.id))
+    devices = topologies.get_topology_desc(platform="tpu", **options).devices
+    return sorted(devices, key=lambda device: (device.process_index, device.id))
 
 
 def lower(request: Request, devices: list[Any]) -> Any:
@@ -163,8 +163,8 @@ def _bytes(memory: Any) -> dict[str, int]:
 
 
 def _cost(analysis: Any) -> dict[str, float]:
-    found = (analysis[0] if isinstance(analysis, list) else analysis) or {}
-    return {k: found[k] for k in ("flops", "bytes accessed", "optimal_seconds") if k in found}
+    costs = (analysis[0] if isinstance(analysis, list) else analysis) or {}
+    return {k: costs[k] for k in ("flops", "bytes accessed", "optimal_seconds") if k in costs}
 
 
 def _outputs(lowered: Any, compiled: Any) -> list[dict[str, Any]]:

@@ -43,10 +43,10 @@ def parse_groups(text: str, num_partitions: int) -> Groups:
         return (tuple(range(num_partitions)),)
     if text.startswith("{{"):
         return _lists(text[1 : text.index("}}") + 1])
-    if found := _IOTA.match(text):
-        return _tuples(_iota(*found.groups()))
-    if found := _MESH.match(text):
-        return _mesh_groups(*found.groups())
+    if iota := _IOTA.match(text):
+        return _tuples(_iota(*iota.groups()))
+    if mesh := _MESH.match(text):
+        return _mesh_groups(*mesh.groups())
     raise RequirementError(
         "libtpu wrote replica groups in a form that this version of pyreactant does not know: "
         f"{text[:80]!r}; please report it with the file that --hlo writes"
@@ -105,8 +105,8 @@ def _mesh_groups(axes: str, device_ids: str | None, grouped: str) -> Groups:
 
 
 def _device_ids(text: str) -> np.ndarray:
-    if found := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
-        return _iota(str(math.prod(_numbers(found[1]))), found[1], found[2])
+    if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        return _iota(str(math.prod(_numbers(iota[1]))), iota[1], iota[2])
     return np.array(_numbers(text))
 
 
@@ -209,13 +209,13 @@ class Collective:
         }
 
 
-def sent_bytes(found: Iterable[Collective]) -> int:
+def sent_bytes(exchanges: Iterable[Collective]) -> int:
     """Bytes that a device sends in one call; loops of unknown length count once."""
-    return sum(one.wire_bytes * (1 if one.times is None else one.times) for one in found)
+    return sum(c.wire_bytes * (1 if c.times is None else c.times) for c in exchanges)
 
 
 def name_axes(
-    found: tuple[Collective, ...],
+    exchanges: tuple[Collective, ...],
     coordinates: np.ndarray,
     axis_names: tuple[str, ...],
     slice_axes: tuple[str, ...] = (),
@@ -223,18 +223,18 @@ def name_axes(
     """The collectives with their mesh axes; see `axes_of`.
 
     Args:
-        found: The collectives, from `collectives`.
+        exchanges: The collectives, from `collectives`.
         coordinates: Position of each partition in the mesh, shape (partitions, axes).
         axis_names: Names of the mesh's axes.
         slice_axes: The axes that cross slices.
     """
     named = []
-    for one in found:
-        members = one.groups or one.pairs
-        if one.across_slices:
-            one = replace(one, axes=slice_axes, whole=False)
+    for collective in exchanges:
+        members, pairs = collective.groups or collective.pairs, bool(collective.pairs)
+        if collective.across_slices:
+            collective = replace(collective, axes=slice_axes, whole=False)
         elif members and max(max(group) for group in members) < len(coordinates):
             axes, whole = axes_of(members, coordinates, axis_names)
-            one = replace(one, axes=axes, whole=whole or bool(one.pairs))
-        named.append(one)
+            collective = replace(collective, axes=axes, whole=whole or pairs)
+        named.append(collective)
     return tuple(named)

@@ -2,113 +2,32 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from .collective import Collective, parse_groups, parse_pairs
 
-Computations = Mapping[str, Sequence[str]]
-"""The lines of each computation."""
 
-_OPERANDS = re.compile(r"\(((?:[^()]|\([^()]*\))*)\)")
-_SAME_VALUE = ("copy", "convert", "bitcast", "copy-done", "copy-start")
+class Instruction(NamedTuple):
+    """A line of a computation.
 
-
-def trip_count(
-    computations: Computations, where: str, operand: str, condition: str, body: str
-) -> int | None:
-    """How often a loop's body runs; None if that is unknown.
-
-    libtpu's final text has no trip counts, so this reads the loop's counter: it starts as a
-    constant, the condition compares it with a constant, and the body adds a constant to it.
-
-    Args:
-        computations: The program's computations.
-        where: Name of the computation that has the loop.
-        operand: Name of the tuple that the loop starts with.
-        condition: Name of the computation that decides whether to go on.
-        body: Name of the computation that is repeated.
+    Attributes:
+        shape: Shape of its result.
+        opcode: Its operation, such as "add".
+        operands: Names of its operands; of a constant, its value.
+        rest: The line from the operands on.
+        root: Whether it is the result of its computation.
     """
-    test = _last(computations, condition)
-    if test is None or test[0] != "compare":
-        return None
-    _, operands, rest = test
-    counter = _index(computations, condition, operands[0])
-    limit = _value(computations, condition, operands[1])
-    start = _element(computations, where, operand, counter)
-    step = _step(computations, body, counter)
-    if limit is None or start is None or not step:
-        return None
-    if "direction=LT" in rest:
-        return max(0, -(-(limit - start) // step))
-    if "direction=LE" in rest:
-        return max(0, (limit - start) // step + 1)
-    return None
+
+    shape: str
+    opcode: str
+    operands: tuple[str, ...]
+    rest: str
+    root: bool
 
 
-def _step(computations: Computations, body: str, counter: int | None) -> int | None:
-    root = _last(computations, body)
-    if root is None or counter is None or root[0] != "tuple" or counter >= len(root[1]):
-        return None
-    found = _find(computations, body, root[1][counter])
-    while found is not None and found[0] in _SAME_VALUE:
-        found = _find(computations, body, found[1][0])
-    if found is None or found[0] != "add":
-        return None
-    one, other = found[1]
-    if _index(computations, body, one) == counter:
-        return _value(computations, body, other)
-    return _value(computations, body, one) if _index(computations, body, other) == counter else None
-
-
-def _element(computations: Computations, where: str, operand: str, index: int | None) -> int | None:
-    found = _find(computations, where, operand)
-    if found is None or index is None or found[0] != "tuple" or index >= len(found[1]):
-        return None
-    return _value(computations, where, found[1][index])
-
-
-def _index(computations: Computations, where: str, name: str) -> int | None:
-    """The index of a name's value in the computation's parameter, a tuple."""
-    found = _find(computations, where, name)
-    while found is not None and found[0] in _SAME_VALUE:
-        found = _find(computations, where, found[1][0])
-    if found is None or found[0] != "get-tuple-element":
-        return None
-    index = re.search(r"index=(\d+)", found[2])
-    return int(index[1]) if index else None
-
-
-def _value(computations: Computations, where: str, name: str) -> int | None:
-    found = _find(computations, where, name)
-    while found is not None and found[0] in _SAME_VALUE:
-        found = _find(computations, where, found[1][0])
-    if found is None or found[0] != "constant" or not re.fullmatch(r"-?\d+", found[1][0]):
-        return None
-    return int(found[1][0])
-
-
-def _last(computations: Computations, where: str) -> tuple[str, list[str], str] | None:
-    root = next((x for x in computations.get(where, ()) if x.lstrip().startswith("ROOT ")), None)
-    return None if root is None else _read(root)
-
-
-def _find(computations: Computations, where: str, name: str) -> tuple[str, list[str], str] | None:
-    start = f"%{name} = "
-    for line in computations.get(where, ()):
-        if line.lstrip().removeprefix("ROOT ").startswith(start):
-            return _read(line)
-    return None
-
-
-def _read(line: str) -> tuple[str, list[str], str] | None:
-    """Opcode, operands and the rest of the line."""
-    found = re.search(r"[}\])] ([a-z][a-z\-]*)\(", line)
-    operands = _OPERANDS.match(line, found.end() - 1) if found else None
-    if found is None or operands is None:
-        return None
-    names = re.sub(r"/\*.*?\*/", "", operands[1]).split(",")
-    return found[1], [name.strip().lstrip("%") for name in names], line[operands.end() :]
-
+Computation = Mapping[str, Instruction]
+"""The instructions of a computation by their names, in order."""
 
 COLLECTIVE_OPS = (
     "all-gather",
@@ -126,14 +45,16 @@ COLLECTIVE_OPS = (
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "c64": 64, "c128": 128}
 _NUMBER_OF_BITS = re.compile(r"[a-z]+(\d+)")
 _SHAPE = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
-_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?[\w.\-]+ = ")
-_OPCODE = re.compile(r"\s*([a-z][a-z\-]*)\(")
+_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
+_OPCODE = re.compile(r"\s*([a-z][a-z\-]*)(?=\()")
+_OPERANDS = re.compile(r"\(((?:[^()]|\([^()]*\))*)\)")
+_SAME_VALUE = ("copy", "convert", "bitcast", "copy-done", "copy-start")
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|true_computation|false_computation|branch_computations|"
     r"called_computations)=(\{[^}]*\}|%?[\w.\-]+)"
 )
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_LOOP = re.compile(r"%([\w.\-]+)\), condition=%([\w.\-]+), body=%([\w.\-]+)")
+_LOOP = re.compile(r"condition=%([\w.\-]+), body=%([\w.\-]+)")
 
 
 def collectives(text: str, num_partitions: int) -> tuple[Collective, ...]:
@@ -158,10 +79,10 @@ def result_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     """
     _, _, layout = text.partition("entry_computation_layout={")
     _, _, results = layout.partition("->")
-    found = re.match(r"\(?(?:[^{}]|\{[^{}]*\})*", results)
+    listed = re.match(r"\(?(?:[^{}]|\{[^{}]*\})*", results)
     return tuple(
         tuple(int(n.lstrip("<=")) for n in sizes.split(",") if n)
-        for _, sizes in _SHAPE.findall(found[0] if found else "")
+        for _, sizes in _SHAPE.findall(listed[0] if listed else "")
     )
 
 
@@ -174,74 +95,141 @@ def shape_bytes(text: str) -> int:
 
 
 def _bits(kind: str) -> int:
-    if kind in _BITS:
-        return _BITS[kind]
-    found = _NUMBER_OF_BITS.match(kind)  # f32, s8, u4, f8e4m3fn
-    return int(found[1]) if found else 0
+    number = _NUMBER_OF_BITS.match(kind)  # f32, s8, u4, f8e4m3fn
+    return _BITS.get(kind, int(number[1]) if number else 0)
 
 
-def _computations(text: str) -> tuple[dict[str, list[str]], str]:
-    """The lines of each computation, and the name of the entry."""
-    computations: dict[str, list[str]] = {}
-    entry, lines = "", []
+def _computations(text: str) -> tuple[dict[str, dict[str, Instruction]], str]:
+    """The program's computations by their names, and the name of the entry."""
+    computations: dict[str, dict[str, Instruction]] = {}
+    entry = ""
+    lines: dict[str, Instruction] = {}
     for line in text.splitlines():
         if line.endswith("{") and line[:1] not in (" ", "}", ""):
             name = line.removeprefix("ENTRY ").split()[0].lstrip("%").partition("(")[0]
-            lines = computations[name] = []
+            lines = computations[name] = {}
             if line.startswith("ENTRY "):
                 entry = name
-        elif _INSTRUCTION.match(line):
-            lines.append(line)
+        elif begin := _INSTRUCTION.match(line):
+            lines[begin[2]] = _instruction(line, begin.end(), root=bool(begin[1]))
     return computations, entry
 
 
-def _walk(
-    computations: dict[str, list[str]], name: str, times: int | None, num_partitions: int
-) -> Iterator[Collective]:
-    for line in computations.get(name, ()):
-        shape, opcode, rest = _split(line)
-        if opcode.endswith(("-done", "-update")):
-            continue
-        if opcode.removesuffix("-start") in COLLECTIVE_OPS:
-            yield _collective(opcode, shape, rest, times=times, num_partitions=num_partitions)
-            continue
-        inner = times
-        if opcode == "while":
-            trips = _trips(computations, name, rest)
-            inner = None if trips is None or times is None else trips * times
-        for called in _CALLED.findall(rest):
-            for callee in called.strip("{}").split(","):
-                callee = callee.strip().lstrip("%")
-                yield from _walk(computations, callee, inner, num_partitions)
-
-
-def _trips(computations: dict[str, list[str]], where: str, rest: str) -> int | None:
-    """How often a loop runs, from the text after ``while(``."""
-    if count := _TRIPS.search(rest):
-        return int(count[1])
-    found = _LOOP.match(rest)
-    return trip_count(computations, where, *found.groups()) if found else None
-
-
-def _split(line: str) -> tuple[str, str, str]:
-    """Result shape, opcode, and the rest of the line."""
-    start = line.index(" = ") + 3
+def _instruction(line: str, start: int, *, root: bool) -> Instruction:
     end = _end_of_shape(line, start)
-    found = _OPCODE.match(line, end)
-    return line[start:end], found[1] if found else "", line[found.end() if found else end :]
+    opcode = _OPCODE.match(line, end)
+    rest = line[opcode.end() if opcode else end :]
+    listed = _OPERANDS.match(rest)
+    names = re.sub(r"/\*.*?\*/", "", listed[1]).split(",") if listed else []
+    operands = tuple(name.strip().lstrip("%") for name in names)
+    return Instruction(line[start:end], opcode[1] if opcode else "", operands, rest, root)
 
 
 def _end_of_shape(line: str, start: int) -> int:
     depth = 0
     for position in range(start, len(line)):
         character = line[position]
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == " " and depth == 0:
+        depth += (character in "([{") - (character in ")]}")
+        if character == " " and depth == 0:
             return position
     return len(line)
+
+
+def _walk(
+    computations: Mapping[str, Computation], name: str, times: int | None, num_partitions: int
+) -> Iterator[Collective]:
+    for line in computations.get(name, {}).values():
+        if line.opcode.endswith(("-done", "-update")):
+            continue
+        if line.opcode.removesuffix("-start") in COLLECTIVE_OPS:
+            yield _collective(line, times, num_partitions)
+            continue
+        inner = times
+        if line.opcode == "while":
+            trips = _trips(computations, computations[name], line)
+            inner = None if trips is None or times is None else trips * times
+        for called in _CALLED.findall(line.rest):
+            for callee in called.strip("{}").split(","):
+                callee = callee.strip().lstrip("%")
+                yield from _walk(computations, callee, inner, num_partitions)
+
+
+def _trips(
+    computations: Mapping[str, Computation], within: Computation, loop: Instruction
+) -> int | None:
+    """How often a loop's body runs; None if that is unknown.
+
+    libtpu's final text has no trip counts, so this reads the loop's counter: it starts as a
+    constant, the condition compares it with a constant, and the body adds a constant to it.
+    """
+    if count := _TRIPS.search(loop.rest):
+        return int(count[1])
+    named = _LOOP.search(loop.rest)
+    if named is None:
+        return None
+    condition, body = (computations.get(name, {}) for name in named.groups())
+    test = _root(condition)
+    if test is None or test.opcode != "compare":
+        return None
+    counter = _index(condition, test.operands[0])
+    limit = _value(condition, test.operands[1])
+    start = _start(within, loop.operands[0], counter)
+    step = _step(body, counter)
+    if limit is None or start is None or not step:
+        return None
+    if "direction=LT" in test.rest:
+        return max(0, -(-(limit - start) // step))
+    if "direction=LE" in test.rest:
+        return max(0, (limit - start) // step + 1)
+    return None
+
+
+def _step(body: Computation, counter: int | None) -> int | None:
+    root = _root(body)
+    if root is None or counter is None or root.opcode != "tuple" or counter >= len(root.operands):
+        return None
+    sum_ = _source(body, root.operands[counter])
+    if sum_ is None or sum_.opcode != "add":
+        return None
+    for name, other in (sum_.operands, sum_.operands[::-1]):
+        if _index(body, name) == counter:
+            return _value(body, other)
+    return None
+
+
+def _start(within: Computation, operand: str, counter: int | None) -> int | None:
+    first = within.get(operand)
+    if first is None or counter is None or first.opcode != "tuple":
+        return None
+    return _value(within, first.operands[counter]) if counter < len(first.operands) else None
+
+
+def _index(within: Computation, name: str) -> int | None:
+    """The index of a name's value in the computation's parameter, a tuple."""
+    source = _source(within, name)
+    if source is None or source.opcode != "get-tuple-element":
+        return None
+    index = re.search(r"index=(\d+)", source.rest)
+    return int(index[1]) if index else None
+
+
+def _value(within: Computation, name: str) -> int | None:
+    source = _source(within, name)
+    if source is None or source.opcode != "constant":
+        return None
+    return int(source.operands[0]) if re.fullmatch(r"-?\d+", source.operands[0]) else None
+
+
+def _source(within: Computation, name: str) -> Instruction | None:
+    """What computes a name's value, before it was copied or converted."""
+    source = within.get(name)
+    while source is not None and source.opcode in _SAME_VALUE:
+        source = within.get(source.operands[0])
+    return source
+
+
+def _root(within: Computation) -> Instruction | None:
+    return next((line for line in within.values() if line.root), None)
 
 
 def _elements(shape: str) -> list[str]:
@@ -258,9 +246,8 @@ def _elements(shape: str) -> list[str]:
     return elements
 
 
-def _collective(
-    opcode: str, shape: str, rest: str, *, times: int | None, num_partitions: int
-) -> Collective:
+def _collective(line: Instruction, times: int | None, num_partitions: int) -> Collective:
+    shape, opcode, rest = line.shape, line.opcode, line.rest
     kind = opcode.removesuffix("-start")
     elements = _elements(shape)
     if kind in ("send", "recv"):

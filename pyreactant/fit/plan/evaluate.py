@@ -1,110 +1,125 @@
 """Compile or measure layouts, several at a time as memory allows."""
 
-import json
 import queue
 import resource
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...arrays.array import Aval
-from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
-from ...arrays.sharding import NamedSharding
-from ...base.child import LAUNCHERS, without
-from ...base.errors import ExitCode, PyReactantError, RequirementError
+from ...arrays.sharding import plain_spec
+from ...base.child import LAUNCHERS, Activity, ask_child, import_path, without
+from ...base.errors import PyReactantError, RequirementError
 from ...base.facts import usable_cores
 from ..hlo.collective import Collective
 from ..preflight.preflight import preflight
 from ..preflight.report import Preflight
+from ..request import arguments_of
+from .candidate import Candidate
 from .layouts import Layout
-from .machine import Machine, loads_of
-from .report import Candidate
+from .machine import Machine
 
 
-def compiled(
-    layout: Layout,
-    machine: Machine,
-    program: Program | str,
-    shapes: tuple[tuple[int, ...], ...],
-    dtype: str,
-    precision: str | None,
-    *,
-    cache: bool,
-    timeout: float,
-    errors: list[PyReactantError] | None = None,
-    reference: bool = False,
-) -> Candidate:
-    """Compile a layout for its slice in a child process.
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What is tried with each layout: a program that is compiled, or a product that is measured.
 
-    An error other than the one below makes a candidate without a time, and is added to `errors`.
-
-    Raises:
-        RequirementError: There is no compiler.
+    Attributes:
+        machine: The devices.
+        program: The program, or "matmul"; only that can be measured.
+        shapes: Shapes of the arguments.
+        dtype: Element type of the arguments.
+        precision: "default", "high" or "highest"; None is the runtime's default.
+        cache: Whether to use and update the cache of compilations.
+        timeout: Seconds for each layout.
     """
-    assert machine.topology is not None
-    common: dict[str, Any] = {
-        "topology": machine.topology,
-        "precision": precision,
-        "cache": cache,
-        "timeout": timeout,
-        "alternatives": False,
-    }
-    try:
-        if program == "matmul":
-            (m, k), (_, n) = shapes
-            report = preflight(
-                size=(m, k, n),
-                dtype=dtype,
-                mesh=layout.mesh,
-                spec=layout.specs[0],
-                y_spec=layout.specs[1],
-                out_spec=layout.out_spec,
-                **common,
-            )
-        else:
-            arguments = [
-                Aval(shape, as_dtype(dtype), NamedSharding(layout.mesh, spec))
-                for shape, spec in zip(shapes, layout.specs, strict=True)
-            ]
-            report = preflight(program, *arguments, **common)
-    except RequirementError:
-        raise
-    except PyReactantError as error:
-        if errors is not None:
-            errors.append(error)
-        return Candidate(layout=layout, trouble=str(error), fits=False, reference=reference)
-    return _candidate(layout, machine, report, reference)
 
+    machine: Machine
+    program: Program | str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    precision: str | None
+    cache: bool
+    timeout: float
 
-def _candidate(layout: Layout, machine: Machine, report: Preflight, reference: bool) -> Candidate:
-    memory = report.bytes_per_device
-    if not report.fits or memory is None or report.roofline is None:
+    def candidate(self, layout: Layout) -> Candidate:
+        """Compile or measure a layout, in a child process.
+
+        Raises:
+            RequirementError: There is no compiler, or the platform or the devices are not here.
+            PyReactantError: It cannot be compiled or measured.
+        """
+        if self.machine.topology is None:
+            return self._measured(layout)
+        report = self._compiled(layout)
+        memory = report.bytes_per_device
+        if memory is None or report.roofline is None:
+            return Candidate(layout=layout, fits=False, trouble=report.refusal.partition("\n")[0])
+        links = link_seconds(report.collectives, layout.mesh, self.machine)
         return Candidate(
             layout=layout,
-            fits=False,
-            trouble=report.refusal.partition("\n")[0],
-            bytes_per_device=None if memory is None else memory.total,
-            reference=reference,
+            seconds=max(report.seconds or 0.0, report.roofline.seconds, links),
+            xla_seconds=report.seconds,
+            link_seconds=links,
+            sent_bytes=float(sum(c.wire_bytes * (c.times or 1) for c in report.collectives)),
+            bytes_per_device=memory.total,
+            notes=report.notes,
         )
-    links = link_seconds(report.collectives, layout.mesh, machine)
-    return Candidate(
-        layout=layout,
-        seconds=max(report.seconds or 0.0, report.roofline.seconds, links),
-        xla_seconds=report.seconds,
-        link_seconds=links,
-        sent_bytes=float(sum(c.wire_bytes * (c.times or 1) for c in report.collectives)),
-        bytes_per_device=memory.total,
-        notes=report.notes,
-        reference=reference,
-    )
+
+    def _compiled(self, layout: Layout) -> Preflight:
+        assert self.machine.topology is not None
+        options: dict[str, Any] = {
+            "topology": self.machine.topology,
+            "precision": self.precision,
+            "cache": self.cache,
+            "timeout": self.timeout,
+            "alternatives": False,
+        }
+        if self.program == "matmul":
+            options |= {"size": self._size, "dtype": self.dtype, "mesh": layout.mesh}
+            x, y = layout.specs
+            return preflight(spec=x, y_spec=y, out_spec=layout.out_spec, **options)
+        arguments = arguments_of(self.shapes, layout.specs, self.dtype, layout.mesh)
+        return preflight(self.program, *arguments, **options)
+
+    def _measured(self, layout: Layout) -> Candidate:
+        """The median of five calls; a product that is wrong has no time."""
+        platform, devices = self.machine.platform, self.machine.devices
+        x, y = layout.specs
+        request = {
+            "platform": platform,
+            "num_cpu_devices": devices if platform == "cpu" else None,
+            "size": self._size,
+            "dtype": self.dtype,
+            "precision": self.precision,
+            "mesh": layout.mesh.to_dict(),
+            "specs": [plain_spec(spec) for spec in (x, y, layout.out_spec or ())],
+        }
+        answer = ask_child(
+            "pyreactant.fit.plan.measure_child",
+            {**without(*LAUNCHERS), "PYTHONPATH": import_path()},
+            request,
+            timeout=self.timeout,
+            activity=Activity("measuring", "measures", "XLA"),
+        )
+        if "error" in answer:
+            kind = RequirementError if answer["missing"] else PyReactantError
+            raise kind(answer["error"])
+        return Candidate(
+            layout=layout,
+            seconds=statistics.median(answer["seconds"]),
+            bytes_per_device=layout.memory_bytes,
+            sent_bytes=layout.received_bytes,
+        )
+
+    @property
+    def _size(self) -> tuple[int, int, int]:
+        (m, k), (_, n) = self.shapes
+        return m, k, n
 
 
 def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machine) -> float:
@@ -112,127 +127,15 @@ def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machi
 
     What goes along several axes, or along axes that are not known, is shared out evenly to them.
     """
-    assert machine.topology is not None
     amounts: dict[str, float] = dict.fromkeys(mesh.axis_names, 0.0)
-    for one in collectives:
-        if not one.across_slices:
-            axes = one.axes or mesh.axis_names
+    for collective in collectives:
+        if not collective.across_slices:
+            axes = collective.axes or mesh.axis_names
             for axis in axes:
-                amounts[axis] += one.wire_bytes * (one.times or 1) / len(axes)
+                amounts[axis] += collective.wire_bytes * (collective.times or 1) / len(axes)
     if not any(amounts.values()):
         return 0.0
-    return loads_of(machine.topology, mesh).seconds(_ordered(amounts, mesh), machine.link_bandwidth)
-
-
-def _ordered(amounts: Mapping[str, float], mesh: Mesh) -> list[float]:
-    return [amounts[axis] for axis in mesh.axis_names]
-
-
-_LINES = 20
-_running: set["subprocess.Popen[str]"] = set()
-
-
-def measured(
-    layout: Layout,
-    machine: Machine,
-    shapes: tuple[tuple[int, ...], ...],
-    dtype: str,
-    precision: str | None,
-    *,
-    timeout: float,
-    reference: bool = False,
-) -> Candidate:
-    """Measure a layout in a process of its own: the median of five calls.
-
-    The product is checked, as `pyreactant matmul` does: a wrong one has no time.
-
-    Raises:
-        RequirementError: The platform, or so many devices, are not here.
-    """
-    candidate = Candidate(
-        layout=layout,
-        bytes_per_device=layout.memory_bytes,
-        sent_bytes=layout.received_bytes,
-        reference=reference,
-    )
-    (m, k), (_, n) = shapes
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        argv = [
-            sys.executable,
-            "-m",
-            "pyreactant",
-            "matmul",
-            "--m",
-            f"{m}",
-            "--k",
-            f"{k}",
-            "--n",
-            f"{n}",
-            "--dtype",
-            dtype,
-            "--platform",
-            machine.platform,
-            "--report",
-            str(report),
-            *candidate.flags(),
-        ]
-        argv += ["--devices-per-process", f"{machine.devices}"] if machine.platform == "cpu" else []
-        argv += ["--precision", precision] if precision else []
-        try:
-            ran = _run(argv, timeout)
-        except subprocess.TimeoutExpired:
-            return _failed(candidate, f"not done after {timeout:g} s")
-        if ran.returncode == ExitCode.MISSING:
-            raise RequirementError(_last(ran.stderr).removeprefix("error: "))
-        if ran.returncode != 0 or not report.exists():
-            return _failed(candidate, _last(ran.stderr) or f"exit code {ran.returncode}")
-        seconds = json.loads(report.read_text())["seconds"]
-    return Candidate(
-        layout=layout,
-        seconds=statistics.median(seconds),
-        bytes_per_device=layout.memory_bytes,
-        sent_bytes=layout.received_bytes,
-        reference=reference,
-    )
-
-
-def _run(argv: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
-    child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
-        argv,
-        env=without(*LAUNCHERS),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _running.add(child)
-    try:
-        _, said = child.communicate(timeout=timeout)
-    finally:
-        child.kill()
-        child.wait()
-        _running.discard(child)
-    return subprocess.CompletedProcess(argv, child.returncode, stderr=said)
-
-
-def end_running() -> None:
-    """Kill the child processes that still run."""
-    for child in list(_running):
-        child.kill()
-
-
-def _failed(candidate: Candidate, why: str) -> Candidate:
-    return Candidate(
-        layout=candidate.layout, fits=False, trouble=why, reference=candidate.reference
-    )
-
-
-def _last(text: str) -> str:
-    """The last lines of a command's output, from its error on."""
-    lines = text.splitlines()[-_LINES:]
-    errors = [i for i, line in enumerate(lines) if line.startswith("error: ")]
-    return "\n".join(lines[errors[-1] :] if errors else lines)
+    return machine.link_seconds(mesh, list(amounts.values()))
 
 
 T = TypeVar("T")
@@ -303,20 +206,18 @@ def peak_of_children() -> int:
 
 def available_memory() -> int | None:
     """Bytes of memory that are free on the machine and within this process's cgroup."""
-    found = [_machine(), *_cgroup()]
-    return min((number for number in found if number is not None), default=None)
+    return min((*_of_machine(), *_of_cgroup()), default=None)
 
 
-def _machine() -> int | None:
+def _of_machine() -> list[int]:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
-        return None
-    sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return sizes[0] if sizes else None
+        return []
+    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
 
 
-def _cgroup() -> Iterator[int]:
+def _of_cgroup() -> Iterator[int]:
     """Bytes that the limits of cgroups (versions 1 and 2) leave; nothing without limits."""
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),

@@ -1,5 +1,6 @@
 """The layouts of a product or a program: all meshes and specs, and the few worth compiling."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -11,7 +12,7 @@ import numpy as np
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Axes, as_axes, as_entry
 from ...base.slices.topology import Topology
-from .machine import Loads, Machine, along_network, loads_of
+from .machine import Machine, along_network
 from .model import LOOPS, NONE, Product, costs, divisible, every_layout, regular
 
 Spec = tuple[Axes, ...]
@@ -168,26 +169,26 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Choice:
             fits &= ~np.any([array[-1] for array in cut.values()], axis=0)
         cut = {name: array[:, fits] for name, array in cut.items()}
         considered += cut["x"].shape[1]
-        found = costs(product, sizes, cut, machine.speeds(len(sizes)))
+        figures = costs(product, sizes, cut, machine.speeds(len(sizes)))
         held = (
-            found.memory
+            figures.memory
             if machine.memory_bytes is None
-            else np.where(found.memory > machine.memory_bytes, np.inf, found.memory)
+            else np.where(figures.memory > machine.memory_bytes, np.inf, figures.memory)
         )
         too_large += int(np.isinf(held).sum())
         held = np.where(regular(cut), held, np.inf)
-        for index in promising(found.seconds, held, 4 * keep):
+        for index in promising(figures.seconds, held, 4 * keep):
             roles = tuple(
                 (
                     int(cut["x"][a, index]),
                     int(cut["y"][a, index]),
                     int(cut["c"][a, index]),
-                    int(found.loops[a, index]),
+                    int(figures.loops[a, index]),
                 )
                 for a in range(len(sizes))
             )
             key = _same(sizes, roles, len(outer))
-            entry = sizes, roles, float(found.seconds[index]), float(held[index])
+            entry = sizes, roles, float(figures.seconds[index]), float(held[index])
             if key not in best or entry[2] < best[key][2]:
                 best[key] = entry
     entries = list(best.values())
@@ -196,8 +197,8 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Choice:
     )
     layouts = [_best_order(product, machine, *entries[i][:2]) for i in chosen]
     order = promising(
-        np.array([one.seconds for one in layouts]),
-        np.array([one.memory_bytes for one in layouts]),
+        np.array([layout.seconds for layout in layouts]),
+        np.array([layout.memory_bytes for layout in layouts]),
         keep,
     )
     return Choice(tuple(layouts[i] for i in order), considered, too_large)
@@ -228,7 +229,7 @@ def _best_order(
         if not candidates[0].received_bytes:
             break
     # min keeps the first of equals, which is the plain order of devices.
-    return min(candidates, key=lambda one: round(one.seconds, 12))
+    return min(candidates, key=lambda layout: round(layout.seconds, 12))
 
 
 @functools.lru_cache(maxsize=256)
@@ -246,29 +247,24 @@ def _product_meshes(
     return tuple(meshes)
 
 
-@functools.lru_cache(maxsize=256)
-def _loads(topology: Topology, mesh: Mesh) -> Loads:
-    return loads_of(topology, mesh)
-
-
 def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role]) -> Layout:
     cut = {name: np.array([[role[i]] for role in roles]) for i, name in enumerate("xyc")}
     speeds = machine.speeds(len(roles))
-    found = costs(product, mesh.shape, cut, speeds)
-    received = [float(amount) for amount in found.received[:, 0]]
+    figures = costs(product, mesh.shape, cut, speeds)
+    received = [float(amount) for amount in figures.received[:, 0]]
     outer = 0 if machine.num_slices == 1 else 1
     inside = sum(received[outer:]) / machine.exchange_bandwidth
     if machine.topology is not None:
         busy = [0.0] * outer + received[outer:]
-        inside = max(inside, _loads(machine.topology, mesh).seconds(busy, machine.link_bandwidth))
+        inside = max(inside, machine.link_seconds(mesh, busy))
     x, y, c = specs_of(mesh, roles)
     return Layout(
         mesh,
         (x, y),
         c,
-        float(found.memory[0]),
+        float(figures.memory[0]),
         sum(received),
-        float(found.local[0]),
+        float(figures.local[0]),
         inside,
         sum(received[:outer]) / machine.slice_bandwidth,
     )
@@ -285,17 +281,8 @@ def layout_of(
             for spec in (*specs, out_spec)
         )
         roles.append((x, y, c, NONE))
-    found = _layout(product, machine, mesh, roles)
-    return Layout(
-        mesh,
-        specs,
-        out_spec,
-        found.memory_bytes,
-        found.received_bytes,
-        found.local_seconds,
-        found.link_seconds,
-        found.slice_seconds,
-    )
+    layout = _layout(product, machine, mesh, roles)
+    return dataclasses.replace(layout, specs=specs, out_spec=out_spec)
 
 
 # Layouts of programs other than a product, by their arguments alone.
@@ -320,7 +307,7 @@ def program_layouts(
         machine: The devices.
         keep: Number of layouts.
     """
-    found = []
+    layouts = []
     for mesh in _program_meshes(machine):
         choices = [list(_specs(mesh, shape)) for shape in shapes]
         for specs in itertools.islice(itertools.product(*choices), _LIMIT):
@@ -329,12 +316,12 @@ def program_layouts(
                 for shape, spec in zip(shapes, specs, strict=True)
             )
             seconds = size / machine.memory_bandwidth
-            found.append(Layout(mesh, specs, None, size, None, seconds))
-    memory = np.array([one.memory_bytes for one in found])
+            layouts.append(Layout(mesh, specs, None, size, None, seconds))
+    memory = np.array([layout.memory_bytes for layout in layouts])
     limit = math.inf if machine.memory_bytes is None else machine.memory_bytes
     held = np.where(memory > limit, np.inf, memory)
-    chosen = promising(np.array([one.local_seconds for one in found]), held, keep)
-    return Choice(tuple(found[i] for i in chosen), len(found), int(np.isinf(held).sum()))
+    chosen = promising(np.array([layout.local_seconds for layout in layouts]), held, keep)
+    return Choice(tuple(layouts[i] for i in chosen), len(layouts), int(np.isinf(held).sum()))
 
 
 def _program_meshes(machine: Machine) -> Iterator[Mesh]:

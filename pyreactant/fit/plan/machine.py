@@ -12,8 +12,9 @@ in one step, halved for the halved data, all blocks of g - 1 steps have arrived 
 Axes that exchange at the same time share links, whose loads add up; so loads are kept per link.
 """
 
+import functools
 import itertools
-import re
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from ...arrays.mesh import Mesh
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.topology import Topology
+from ..request import peak_of
 from .model import Speeds
 
 # Bandwidth between slices if not published: that of v5e, the smallest published one.
@@ -63,23 +65,37 @@ class Machine:
         axes = inside if self.num_slices == 1 else (self.slice_bandwidth, *inside[1:])
         return Speeds(self.flops, self.memory_bandwidth, axes)
 
+    def link_seconds(self, mesh: Mesh, received: Sequence[float]) -> float:
+        """Time until the busiest link has carried its data, with all axes exchanging at once.
 
-def slice_machine(found: Topology, dtype: str) -> Machine:
+        Args:
+            mesh: A mesh of the slice's devices.
+            received: Bytes that a device receives along each axis.
+        """
+        assert self.topology is not None
+        total: dict[Link, float] = {}
+        for amount, loads in zip(received, loads_of(self.topology, mesh), strict=True):
+            if amount:
+                for link, load in loads.items():
+                    total[link] = total.get(link, 0.0) + amount * load
+        return max(total.values(), default=0.0) / self.link_bandwidth
+
+
+def slice_machine(slice_: Topology, dtype: str) -> Machine:
     """A slice, by its published speeds; see `Topology`."""
-    kind = "float8" if re.match("float8", dtype) else dtype.removeprefix("u")
-    peak = found.peak_flops.get(kind, found.peak_flops["bfloat16"])
-    share = found.devices_per_chip
-    one_way = found.ici_bandwidth / 2
+    peak = slice_.peak_flops[peak_of(dtype, slice_)]
+    share = slice_.devices_per_chip
+    one_way = slice_.ici_bandwidth / 2
     return Machine(
-        devices=found.devices // found.num_slices,
-        num_slices=found.num_slices,
-        memory_bytes=found.hbm_bytes,
+        devices=slice_.devices // slice_.num_slices,
+        num_slices=slice_.num_slices,
+        memory_bytes=slice_.hbm_bytes,
         flops=peak / share,
-        memory_bandwidth=found.hbm_bandwidth / share,
+        memory_bandwidth=slice_.hbm_bandwidth / share,
         exchange_bandwidth=one_way / share,
-        slice_bandwidth=(found.dcn_bandwidth or _DCN) / share,
-        link_bandwidth=one_way / found.ici_links,
-        topology=found,
+        slice_bandwidth=(slice_.dcn_bandwidth or _DCN) / share,
+        link_bandwidth=one_way / slice_.ici_links,
+        topology=slice_,
     )
 
 
@@ -106,71 +122,49 @@ Link = tuple[Chip, int, int]
 """A link from a chip along a dimension, up (1) or down (-1)."""
 
 
-def chips_of(found: Topology) -> list[Chip]:
+def chips_of(slice_: Topology) -> list[Chip]:
     """The chip of each device, by its position in `pyreactant.devices()` on the slice.
 
     Positions are ordered by process, then by JAX's id, which counts the chips of a VM (first
     dimension fastest) and then the devices of a chip.
     """
-    sides = (*found.shape, 1, 1)[:3]
-    bounds = found.host_bounds
+    sides = (*slice_.shape, 1, 1)[:3]
+    bounds = slice_.host_bounds
     corners = [range(0, side, bound) for side, bound in zip(sides, bounds, strict=True)]
     chips = []
-    for piece in range(found.num_slices):
+    for piece in range(slice_.num_slices):
         for z0, y0, x0 in itertools.product(*reversed(corners)):
             for z, y, x in itertools.product(*(range(bound) for bound in reversed(bounds))):
-                chips += [(piece, x0 + x, y0 + y, z0 + z)] * found.devices_per_chip
+                chips += [(piece, x0 + x, y0 + y, z0 + z)] * slice_.devices_per_chip
     return chips
 
 
-def along_network(found: Topology, order: Sequence[int]) -> list[int]:
+def along_network(slice_: Topology, order: Sequence[int]) -> list[int]:
     """Positions of the devices ordered by their chips' coordinates, not by their VMs.
 
     Args:
-        found: The slice or slices.
+        slice_: The slice or slices.
         order: The dimensions, slowest first, such as (2, 1, 0).
     """
-    chips = chips_of(found)
+    chips = chips_of(slice_)
     return sorted(
         range(len(chips)), key=lambda i: (chips[i][0], *(chips[i][1 + d] for d in order), i)
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """For each mesh axis, the load that it puts on each link."""
-
-    axes: tuple[Mapping[Link, float], ...]
-
-    def seconds(self, received: Sequence[float], link_bandwidth: float) -> float:
-        """Time until the busiest link has carried its data, with all axes exchanging at once.
-
-        Args:
-            received: Bytes that a device receives along each axis.
-            link_bandwidth: Bytes/s of a link in one direction.
-        """
-        total: Counter[Link] = Counter()
-        for amount, loads in zip(received, self.axes, strict=True):
-            if amount:
-                for link, load in loads.items():
-                    total[link] += amount * load  # type: ignore[assignment]
-        return max(total.values(), default=0.0) / link_bandwidth
-
-
-def loads_of(found: Topology, mesh: Mesh) -> Loads:
-    """The loads of each axis of a mesh. Traffic between slices uses other links."""
-    chips = chips_of(found)
+@functools.lru_cache(maxsize=256)
+def loads_of(slice_: Topology, mesh: Mesh) -> tuple[Mapping[Link, float], ...]:
+    """The load that each axis of a mesh puts on each link; between slices others are used."""
+    chips = chips_of(slice_)
     places = [chips[position] for position in mesh.device_ids]
-    return Loads(tuple(_axis_load(found, mesh, places, axis) for axis in range(len(mesh.shape))))
+    return tuple(_axis_load(slice_, mesh, places, axis) for axis in range(len(mesh.shape)))
 
 
 def _axis_load(
-    found: Topology, mesh: Mesh, places: Sequence[Chip], axis: int
+    slice_: Topology, mesh: Mesh, places: Sequence[Chip], axis: int
 ) -> Mapping[Link, float]:
     size = mesh.shape[axis]
-    stride = 1
-    for other in mesh.shape[axis + 1 :]:
-        stride *= other
+    stride = math.prod(mesh.shape[axis + 1 :])
     busy: Counter[Link] = Counter()
     for start in range(len(places)):
         if start // stride % size:
@@ -178,8 +172,8 @@ def _axis_load(
         ring = _back_and_forth([places[start + i * stride] for i in range(size)])
         for here, after in zip(ring, ring[1:] + ring[:1], strict=True):
             if here[0] == after[0]:
-                busy.update(_route(found, here, after))
-                busy.update(_route(found, after, here))
+                busy.update(_route(slice_, here, after))
+                busy.update(_route(slice_, after, here))
     return {link: count / 2 for link, count in busy.items()}
 
 
@@ -197,11 +191,11 @@ def _back_and_forth(chips: Sequence[Chip]) -> list[Chip]:
     return sorted(chips, key=place)
 
 
-def _route(found: Topology, start: Chip, end: Chip) -> list[Link]:
+def _route(slice_: Topology, start: Chip, end: Chip) -> list[Link]:
     links = []
     here = list(start)
-    rings = (*found.wraparound, False, False)
-    for dimension, side in enumerate(found.shape, 1):
+    rings = (*slice_.wraparound, False, False)
+    for dimension, side in enumerate(slice_.shape, 1):
         way = end[dimension] - here[dimension]
         if rings[dimension - 1] and abs(way) > side // 2:
             way -= side if way > 0 else -side

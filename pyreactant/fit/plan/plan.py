@@ -9,15 +9,21 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.matmul import MATMUL, default_mesh, default_out_spec
 from ...arrays.program import Program
 from ...arrays.sharding import NamedSharding
-from ...base.errors import ExitCode, InvalidArgumentError, PyReactantError, argument
+from ...base.errors import (
+    ExitCode,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    argument,
+)
 from ...base.slices.topology import Topology
-from ...base.slices.topology import topology as find_topology
-from ..request import find_program, no_size
-from .evaluate import Pool, available_memory, compiled, end_running, measured, peak_of_children
+from ..request import find_program, find_slices, no_size
+from .candidate import Candidate, ranked
+from .evaluate import Pool, Trials, available_memory, peak_of_children
 from .layouts import Choice, Layout, layout_of, product_layouts, program_layouts
 from .machine import Machine, local_machine, slice_machine
 from .model import Product
-from .report import Candidate, Plan, ranked
+from .report import Plan
 
 Progress = Callable[[int, int, Candidate | None], None]
 """Called with the number of finished candidates, their total, and the best one so far."""
@@ -96,27 +102,23 @@ def plan(
     element = as_dtype(dtype)
     machine = _machine(topology, num_slices, platform, devices, element.name)
     product, given = _sizes(program, size, shapes, element.itemsize)
+    reference = None
     if product is not None:
-        found = product_layouts(product, machine, tried)
+        choice = product_layouts(product, machine, tried)
         reference = _reference(product, machine)
+    elif machine.topology is None:
+        raise InvalidArgumentError(
+            f"only matmul can be measured on this machine's devices; give {argument('topology')}"
+        )
     else:
-        if machine.topology is None:
-            raise InvalidArgumentError(
-                "only matmul can be measured on this machine's devices; give "
-                f"{argument('topology')}"
-            )
-        found, reference = program_layouts(given, element.itemsize, machine, tried), None
-    if not found.layouts:
-        kind = NothingFitsError if found.considered else InvalidArgumentError
-        raise kind(_nothing(found, machine, given))
-    errors: list[PyReactantError] = []
-    evaluate = _evaluator(machine, program, given, element.name, precision, cache, timeout, errors)
-    layouts = [*found.layouts, *([] if reference is None else [reference])]
-    jobs = [functools.partial(evaluate, one, reference=one is reference) for one in layouts]
-    pool: Pool[Candidate] = Pool(1 if machine.topology is None else workers)
-    done, interrupted = _evaluate(pool, jobs, progress)
-    if len(errors) == len(jobs) and len({str(error) for error in errors}) == 1:
-        raise errors[0]  # the program is wrong, not its layouts
+        choice = program_layouts(given, element.itemsize, machine, tried)
+    if not choice.layouts:
+        kind = NothingFitsError if choice.considered else InvalidArgumentError
+        raise kind(_nothing(choice, machine, given))
+    trials = Trials(machine, program, given, element.name, precision, cache, timeout)
+    layouts = [*choice.layouts, *([] if reference is None else [reference])]
+    pool: Pool[Candidate | PyReactantError] = Pool(1 if machine.topology is None else workers)
+    done, interrupted = _evaluate(pool, trials, layouts, reference, progress)
     return Plan(
         program=name,
         shapes=given,
@@ -126,10 +128,10 @@ def plan(
         platform=machine.platform,
         devices=machine.devices * machine.num_slices,
         hbm_bytes=machine.memory_bytes,
-        candidates=ranked([one for one in done if not one.reference]),
-        reference=next((one for one in done if one.reference), None),
-        considered=found.considered,
-        too_large=found.too_large,
+        candidates=ranked([candidate for candidate in done if not candidate.reference]),
+        reference=next((candidate for candidate in done if candidate.reference), None),
+        considered=choice.considered,
+        too_large=choice.too_large,
         interrupted=interrupted,
         peak_bytes=peak_of_children() or None,
         at_once=pool.at_once,
@@ -137,18 +139,42 @@ def plan(
 
 
 def _evaluate(
-    pool: Pool[Candidate], jobs: Sequence[Callable[[], Candidate]], progress: Progress | None
+    pool: "Pool[Candidate | PyReactantError]",
+    trials: Trials,
+    layouts: Sequence[Layout],
+    reference: Layout | None,
+    progress: Progress | None,
 ) -> tuple[list[Candidate], bool]:
+    """The candidates that were tried, and whether this was interrupted.
+
+    Raises:
+        PyReactantError: All layouts fail with this error, so the program is wrong, not they.
+    """
+
+    def outcome(layout: Layout) -> Candidate | PyReactantError:
+        try:
+            return trials.candidate(layout)
+        except RequirementError:
+            raise
+        except PyReactantError as error:
+            return error
+
     done: list[Candidate] = []
+    errors: list[PyReactantError] = []
     try:
-        for _, candidate in pool.run(jobs):
-            done.append(candidate)
+        for number, result in pool.run([functools.partial(outcome, one) for one in layouts]):
+            if isinstance(result, PyReactantError):
+                errors.append(result)
+                result = Candidate(layout=layouts[number], trouble=str(result), fits=False)
+            of_default = layouts[number] is reference
+            done.append(dataclasses.replace(result, reference=of_default))
             if progress is not None:
                 best = ranked([one for one in done if one.seconds is not None])
-                progress(len(done), len(jobs), best[0] if best else None)
-    except KeyboardInterrupt:
-        end_running()  # compilers end with this process
+                progress(len(done), len(layouts), best[0] if best else None)
+    except KeyboardInterrupt:  # the child processes end with this process
         return done, True
+    if len(errors) == len(layouts) and len({str(error) for error in errors}) == 1:
+        raise errors[0]
     return done, False
 
 
@@ -159,20 +185,18 @@ def _machine(
     devices: int | None,
     dtype: str,
 ) -> Machine:
-    if (topology is None) == (platform is None):
+    if topology is not None and platform is None:
+        if devices is not None:
+            raise InvalidArgumentError(
+                f"{argument('devices')} is for this machine's devices; a slice has a fixed number"
+            )
+        return slice_machine(find_slices(topology, num_slices), dtype)
+    if platform is None or topology is not None:
         got = "got neither" if topology is None else "not both"
         raise InvalidArgumentError(
             f"give {argument('topology')} to plan for a TPU slice, or {argument('platform')} to "
             f"measure on this machine's devices; {got}"
         )
-    if topology is not None:
-        if devices is not None:
-            raise InvalidArgumentError(
-                f"{argument('devices')} is for this machine's devices; a slice has a fixed number"
-            )
-        found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
-        return slice_machine(found, dtype)
-    assert platform is not None
     if platform == "gpu" and devices is None:
         raise InvalidArgumentError(
             f"give the number of this machine's GPUs as {argument('devices')}"
@@ -197,11 +221,8 @@ def _sizes(
         raise InvalidArgumentError(
             f"a program other than matmul needs the shape of each argument, as {argument('shapes')}"
         )
-    if any(
-        isinstance(side, bool) or not isinstance(side, int) or side < 1
-        for s in shapes
-        for side in s
-    ):
+    sides = [side for shape in shapes for side in shape]
+    if any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in sides):
         raise InvalidArgumentError(
             f"shapes must be whole numbers from 1, got {', '.join(str(tuple(s)) for s in shapes)}"
         )
@@ -216,50 +237,19 @@ def _reference(product: Product, machine: Machine) -> Layout | None:
     rows, columns = mesh.shape
     if product.m % rows or product.k % (rows * columns) or product.n % columns:
         return None
-    one = dataclasses.replace(machine, num_slices=1)  # its axes may run within and across slices
-    return layout_of(product, one, mesh, specs, out)
+    # Its axes may run within and across slices.
+    flat = dataclasses.replace(machine, num_slices=1)
+    return layout_of(product, flat, mesh, specs, out)
 
 
-def _evaluator(
-    machine: Machine,
-    program: Program | str,
-    shapes: tuple[tuple[int, ...], ...],
-    dtype: str,
-    precision: str | None,
-    cache: bool,
-    timeout: float,
-    errors: list[PyReactantError],
-) -> Callable[..., Candidate]:
-    if machine.topology is None:
-        return functools.partial(
-            measured,
-            machine=machine,
-            shapes=shapes,
-            dtype=dtype,
-            precision=precision,
-            timeout=timeout,
-        )
-    return functools.partial(
-        compiled,
-        machine=machine,
-        program=program,
-        shapes=shapes,
-        dtype=dtype,
-        precision=precision,
-        cache=cache,
-        timeout=timeout,
-        errors=errors,
-    )
-
-
-def _nothing(found: Choice, machine: Machine, shapes: tuple[tuple[int, ...], ...]) -> str:
+def _nothing(choice: Choice, machine: Machine, shapes: tuple[tuple[int, ...], ...]) -> str:
     sizes = " and ".join("x".join(map(str, shape)) for shape in shapes)
-    if not found.considered:
+    if not choice.considered:
         return (
             f"no mesh of {machine.devices * machine.num_slices} devices has specs that divide "
             f"{sizes}; use sizes with more factors (blocks must be equal: nothing is padded)"
         )
     return (
-        f"none of {found.considered} layouts of {sizes} fits: their blocks alone need more than "
+        f"none of {choice.considered} layouts of {sizes} fits: their blocks alone need more than "
         f"the {(machine.memory_bytes or 0) / 2**30:.2f} GiB of a device; use more devices"
     )

@@ -5,7 +5,8 @@ The process that compiles parses a module with MLIR and describes it as plain JS
 """
 
 import dataclasses
-import itertools
+import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.array import Aval
 from ...arrays.lowering.reactant import check_julia, lower
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...arrays.text import format_mesh, spec_text
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
 from ...base.slices.topology import Topology
-from ...base.slices.topology import topology as find_topology
-from ..compiler.ask import TIMEOUT, Answer, ask, versions
+from ..compiler.ask import TIMEOUT, ask, versions
 from ..hlo.parse import result_shapes
-from ..request import PreflightRequest, check_mesh
-from .report import Operand, Preflight, build, operands, outputs_of
+from ..request import PreflightRequest, check_mesh, find_slices
+from .answer import build, operands, outputs_of
+from .report import Operand, Preflight
 
 REVERSED = (
     "Julia is column-major: each tensor of Reactant's module has the dimensions of its Julia array "
@@ -34,22 +34,22 @@ REVERSED = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tensor:
-    """An argument or result of the module's main function.
+def mesh_of(module: Mapping[str, Any]) -> Mesh | None:
+    """The mesh of a module's shardings, over partition ids; None without Shardy's shardings.
 
-    Attributes:
-        shape: Shape in the module.
-        dtype: Element type, by this package's name or otherwise by MLIR's.
-        axes: For each dimension the axes that shard it, a part of an axis as Shardy writes it,
-            ``x:(1)2``; None without Shardy's sharding.
-        mhlo: The text of an ``mhlo.sharding``, otherwise "".
+    Args:
+        module: The module's description; see `describe`.
+
+    Raises:
+        ShardingError: It is not a valid `Mesh`.
     """
-
-    shape: tuple[int, ...]
-    dtype: str
-    axes: tuple[tuple[str, ...], ...] | None
-    mhlo: str = ""
+    if (plain := module["mesh"]) is None:
+        return None
+    names, sizes = zip(*plain["axes"], strict=True)
+    try:
+        return Mesh(sizes, names, plain["device_ids"] or None)
+    except ShardingError as error:
+        raise ShardingError(f"the module's sdy.mesh {plain['text']}: {error}") from None
 
 
 def axis_size(mesh: Mesh, axis: str) -> int:
@@ -58,71 +58,15 @@ def axis_size(mesh: Mesh, axis: str) -> int:
     return int(part[1]) if part else mesh.axis_size(axis)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Module:
-    """A module's description.
-
-    Attributes:
-        name: Name of the module.
-        num_partitions: Its ``mhlo.num_partitions``; None without one.
-        mesh: The mesh of its shardings, over partition ids; None without Shardy's shardings.
-        arguments: Arguments of main.
-        results: Results of main.
-        from_reactant: Whether its name is one of Reactant's.
-    """
-
-    name: str
-    num_partitions: int | None
-    mesh: Mesh | None
-    arguments: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
-    from_reactant: bool
-
-    @classmethod
-    def from_description(cls, plain: Mapping[str, Any]) -> "Module":
-        """The module of a description that `describe` made.
-
-        Raises:
-            ShardingError: Its mesh is not a valid `Mesh`.
-        """
-        return cls(
-            name=plain["name"],
-            num_partitions=plain["num_partitions"],
-            mesh=None if plain["mesh"] is None else _mesh(plain["mesh"]),
-            arguments=tuple(map(_tensor, plain["arguments"])),
-            results=tuple(map(_tensor, plain["results"])),
-            from_reactant=plain["name"].startswith("reactant_"),
-        )
-
-
-def _tensor(plain: Mapping[str, Any]) -> Tensor:
-    axes = None if plain["axes"] is None else tuple(map(tuple, plain["axes"]))
-    return Tensor(tuple(plain["shape"]), plain["dtype"], axes, plain["mhlo"])
-
-
-def _mesh(plain: Mapping[str, Any]) -> Mesh:
-    names, sizes = zip(*plain["axes"], strict=True)
-    try:
-        return Mesh(sizes, names, plain["device_ids"] or None)
-    except ShardingError as error:
-        raise ShardingError(f"the module's sdy.mesh {plain['text']}: {error}") from None
-
-
-def reverse(tensor: Tensor) -> Tensor:
-    """The Julia array of a tensor in Reactant's module: its dimensions are reversed."""
-    axes = None if tensor.axes is None else tensor.axes[::-1]
-    return Tensor(tensor.shape[::-1], tensor.dtype, axes, tensor.mhlo)
-
-
 def mhlo_cuts(text: str, ndim: int) -> tuple[int, ...] | None:
     """Number of blocks along each dimension in an ``mhlo.sharding``; None for other forms."""
     if text in ("{replicated}", "{maximal device=0}"):
         return (1,) * ndim
-    found = re.match(r"\{devices=\[([\d,]+)\]", text)
-    if found is None:
+    devices = re.match(r"\{devices=\[([\d,]+)\]", text)
+    if devices is None:
         return None
-    sizes = tuple(int(n) for n in found[1].split(","))
-    return tuple(itertools.islice(sizes, ndim)) if len(sizes) >= ndim else None
+    sizes = tuple(int(n) for n in devices[1].split(","))
+    return sizes[:ndim] if len(sizes) >= ndim else None
 
 
 def preflight_stablehlo(
@@ -134,6 +78,9 @@ def preflight_stablehlo(
     column_major: bool | None = None,
     cache: bool = True,
     timeout: float = TIMEOUT,
+    program: str | None = None,
+    source: str = "stablehlo",
+    more_versions: Mapping[str, str] = MappingProxyType({}),
 ) -> Preflight:
     """Compile a StableHLO module for a slice, on any machine.
 
@@ -147,6 +94,9 @@ def preflight_stablehlo(
             True for modules with a name of Reactant's.
         cache: As for `preflight`.
         timeout: As for `preflight`.
+        program: Name of the program; None is the module's name.
+        source: What wrote the text: "stablehlo" or "reactant".
+        more_versions: Versions of the packages that wrote it.
 
     Raises:
         InvalidArgumentError: The text is not a module, or has dynamic shapes or unknown custom
@@ -155,65 +105,36 @@ def preflight_stablehlo(
         RequirementError: As `preflight`, or this jax lacks a private interface.
         DeadlineError, ChildLostError: As `preflight`.
     """
-    found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
-    return compile_text(
-        text, found, mesh=mesh, column_major=column_major, cache=cache, timeout=timeout
-    )
+    slice_ = find_slices(topology, num_slices)
 
-
-def compile_text(
-    text: str,
-    topology: Topology,
-    *,
-    mesh: Mesh | None,
-    column_major: bool | None,
-    cache: bool,
-    timeout: float,
-    program: str | None = None,
-    source: str = "stablehlo",
-    more_versions: Mapping[str, str] = MappingProxyType({}),
-) -> Preflight:
-    """The Preflight of a module; see `preflight_stablehlo`.
-
-    Args:
-        text, topology, mesh, column_major, cache, timeout: As for `preflight_stablehlo`.
-        program: Name of the program; None is the module's name.
-        source: What wrote the text: "stablehlo" or "reactant".
-        more_versions: Versions of the packages that wrote it.
-    """
-
-    def read(description: Mapping[str, Any]) -> Module:
-        module = Module.from_description(description)
-        if module.mesh is None and mesh is not None:
-            module = dataclasses.replace(module, mesh=mesh)
-        _check(module, topology)
-        return module
+    def checked_mesh(module: Mapping[str, Any]) -> Mesh | None:
+        known = mesh_of(module) or mesh
+        _check(module, known, slice_)
+        return known
 
     installed = versions()
-    question = {"kind": "stablehlo", "text": text, "topology": topology.description_options}
+    question = {"kind": "stablehlo", "text": text, "topology": slice_.description_options}
     answer, cached = ask(
-        question,
-        topology,
-        installed,
-        cache=cache,
-        timeout=timeout,
-        check=read,
+        question, slice_, installed, cache=cache, timeout=timeout, check=checked_mesh
     )
-    module = read(answer["module"])
-    reversing = module.from_reactant if column_major is None else column_major
-    fits = "refusal" not in answer
+    module = answer["module"]
+    mesh = checked_mesh(module)
+    if column_major is None:
+        column_major = module["name"].startswith("reactant_")
+    operand = functools.partial(_operand, mesh=mesh, reversing=column_major)
+    outputs = tuple(map(operand, module["results"]))
     return build(
         answer,
-        program=program or module.name,
+        program=program or module["name"],
         source=source,
-        topology=topology,
-        mesh=module.mesh,
-        positions=_positions(module.mesh, topology),
-        arguments=tuple(_operand(t, module, reversing) for t in module.arguments),
-        outputs=_outputs(module, reversing, answer) if fits else (),
+        topology=slice_,
+        mesh=mesh,
+        positions=_positions(mesh, slice_),
+        arguments=tuple(map(operand, module["arguments"])),
+        outputs=() if "refusal" in answer else _with_blocks(outputs, column_major, answer["hlo"]),
         versions={**installed, **more_versions},
         cached=cached,
-        notes=(REVERSED,) if reversing else (),
+        notes=(REVERSED,) if column_major else (),
     )
 
 
@@ -231,28 +152,28 @@ def read_text(path: Path) -> str:
         raise FileError(f"{path}: the module cannot be read ({error.strerror})") from None
 
 
-def _check(module: Module, topology: Topology) -> None:
-    partitions = module.num_partitions
-    if partitions is None and module.mesh is not None:
-        partitions = module.mesh.size
+def _check(module: Mapping[str, Any], mesh: Mesh | None, topology: Topology) -> None:
+    name, partitions = module["name"], module["num_partitions"]
+    if partitions is None and mesh is not None:
+        partitions = mesh.size
     if partitions is None:
         raise InvalidArgumentError(
-            f"module @{module.name} must have mhlo.num_partitions or an sdy.mesh, which give its "
+            f"module @{name} must have mhlo.num_partitions or an sdy.mesh, which give its "
             "number of devices, but has neither; export it with its shardings"
         )
     if partitions != topology.devices:
         raise ShardingError(
-            f"module @{module.name} is partitioned for {partitions} "
+            f"module @{name} is partitioned for {partitions} "
             f"device{'' if partitions == 1 else 's'}, but {topology.name} has {topology.devices}; "
             f"export it with a mesh of {topology.devices}, or choose a slice with {partitions}"
         )
-    if module.mesh is not None:
-        if module.mesh.size != partitions:
+    if mesh is not None:
+        if mesh.size != partitions:
             raise ShardingError(
-                f"module @{module.name} has num_partitions = {partitions}, but its mesh "
-                f"{format_mesh(module.mesh)} has {module.mesh.size} devices; they must be equal"
+                f"module @{name} has num_partitions = {partitions}, but its mesh "
+                f"{format_mesh(mesh)} has {mesh.size} devices; they must be equal"
             )
-        check_mesh(module.mesh, topology)
+        check_mesh(mesh, topology)
 
 
 def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
@@ -262,46 +183,36 @@ def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
     return [int(place) for place in np.argsort(mesh.device_ids)]
 
 
-def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
-    shown = reverse(tensor) if reversing else tensor
-    cuts: tuple[int, ...] | None = None
-    spec = ""
-    if tensor.axes is not None and module.mesh is not None:
-        per_dimension = [[axis_size(module.mesh, axis) for axis in axes] for axes in tensor.axes]
-        cuts = tuple(int(np.prod(sizes, dtype=int)) for sizes in per_dimension)
-        assert shown.axes is not None
-        spec = ",".join("+".join(axes) or "None" for axes in shown.axes)
-    elif tensor.mhlo:
-        cuts = mhlo_cuts(tensor.mhlo, len(tensor.shape))
-        blocks = "x".join(map(str, _reversed(cuts or (), reversing)))
-        spec = tensor.mhlo if cuts is None else f"into {blocks} blocks"
+def _operand(tensor: Mapping[str, Any], mesh: Mesh | None, reversing: bool) -> Operand:
+    """An argument or result of the module's main function, or the Julia array that it is."""
+    order = slice(None, None, -1 if reversing else 1)
+    shape, mhlo, cuts, spec = tuple(tensor["shape"])[order], tensor["mhlo"], None, ""
+    if tensor["axes"] is not None and mesh is not None:
+        axes = tensor["axes"][order]
+        cuts = tuple(math.prod(axis_size(mesh, name) for name in names) for names in axes)
+        spec = spec_text(axes)
+    elif mhlo:
+        cuts = mhlo_cuts(mhlo, len(shape))
+        cuts = cuts[order] if cuts else cuts
+        spec = mhlo if cuts is None else ""
+    block = None
     if cuts is not None:
-        cuts = _reversed(cuts, reversing)
-    block = (
-        None if cuts is None else tuple(-(-n // c) for n, c in zip(shown.shape, cuts, strict=True))
-    )
-    written = f"tensor<{'x'.join(map(str, tensor.shape))}> in the module" if reversing else ""
-    return Operand(shown.shape, tensor.dtype, spec, block, written)
+        block = tuple(-(-n // cut) for n, cut in zip(shape, cuts, strict=True))
+    written = f"tensor<{'x'.join(map(str, tensor['shape']))}> in the module" if reversing else ""
+    return Operand(shape, tensor["dtype"], spec, block, written, None if spec else cuts)
 
 
-def _outputs(module: Module, reversing: bool, answer: Answer) -> tuple[Operand, ...]:
-    """The results; if the module does not shard one, its block is the one that XLA chose."""
-    found = [_operand(tensor, module, reversing) for tensor in module.results]
-    blocks = result_shapes(answer["hlo"])
-    if len(blocks) != len(found):
-        return tuple(found)
+def _with_blocks(outputs: tuple[Operand, ...], reversing: bool, hlo: str) -> tuple[Operand, ...]:
+    """The outputs; if the module does not shard one, its block is the one that XLA chose."""
+    blocks = result_shapes(hlo)
+    if len(blocks) != len(outputs):
+        return outputs
     return tuple(
-        dataclasses.replace(one, block=_reversed(block, reversing)) if one.block is None else one
-        for one, block in zip(found, blocks, strict=True)
+        dataclasses.replace(output, block=block[::-1] if reversing else block)
+        if output.block is None
+        else output
+        for output, block in zip(outputs, blocks, strict=True)
     )
-
-
-def _reversed(sizes: tuple[int, ...], reversing: bool) -> tuple[int, ...]:
-    return sizes[::-1] if reversing else sizes
-
-
-_NEEDS = "backend 'reactant' lowers programs in Julia"
-_OTHERWISE = "or give the program's StableHLO as a file (--stablehlo)"
 
 
 def compile_reactant(request: PreflightRequest, *, cache: bool, timeout: float) -> Preflight:
@@ -319,13 +230,16 @@ def compile_reactant(request: PreflightRequest, *, cache: bool, timeout: float) 
         RequirementError: Julia, libtpu or jax is missing.
         PyReactantError: Reactant or XLA failed.
     """
-    check_julia(_NEEDS, _OTHERWISE)
+    check_julia(
+        "backend 'reactant' lowers programs in Julia",
+        "or give the program's StableHLO as a file (--stablehlo)",
+    )
     versions()  # check the compiler before Julia starts
     question = {**request.to_dict(), "devices": request.topology.devices}
     lowered = lower(request.program.name, question, timeout)
-    report = compile_text(
+    report = preflight_stablehlo(
         lowered.text,
-        request.topology,
+        topology=request.topology,
         mesh=request.mesh,
         column_major=True,
         cache=cache,
@@ -349,22 +263,22 @@ def _named(
         return outputs
     shardings = requested if isinstance(requested, tuple) else (requested,) * len(outputs)
     return tuple(
-        dataclasses.replace(one, spec=spec_text(sharding.axes(len(one.shape))))
-        if one.block == sharding.shard_shape(one.shape)
-        else one
-        for one, sharding in zip(outputs, shardings, strict=True)
+        dataclasses.replace(output, spec=spec_text(sharding.axes(len(output.shape))), cuts=None)
+        if output.block == sharding.shard_shape(output.shape)
+        else output
+        for output, sharding in zip(outputs, shardings, strict=True)
     )
 
 
-def _check_arguments(requested: tuple[Aval, ...], found: tuple[Operand, ...]) -> None:
+def _check_arguments(requested: tuple[Aval, ...], lowered: tuple[Operand, ...]) -> None:
     """Check that the module's arguments, reversed, are those of the request."""
     wanted = [(a.shape, a.dtype.name) for a in requested]
-    got = [(operand.shape, operand.dtype) for operand in found]
+    got = [(operand.shape, operand.dtype) for operand in lowered]
     if wanted != got:
         raise PyReactantError(
             f"Reactant's module must take {wanted} with the dimensions of each reversed, but takes "
-            f"{[operand.in_module for operand in found]}; this version of Reactant writes modules "
-            "in another form; please report it"
+            f"{[operand.in_module for operand in lowered]}; this version of Reactant writes "
+            "modules in another form; please report it"
         )
 
 
@@ -374,9 +288,9 @@ def compile_request(
     """The Preflight of a checked request."""
     if request.backend == "reactant":
         return compile_reactant(request, cache=cache, timeout=timeout)
-    found = versions()
+    installed = versions()
     question = {**request.to_dict(), "show_digest": cache and not request.named_by_version}
-    answer, cached = ask(question, request.topology, found, cache=cache, timeout=timeout)
+    answer, cached = ask(question, request.topology, installed, cache=cache, timeout=timeout)
     mesh = request.mesh
     return build(
         answer,
@@ -387,6 +301,6 @@ def compile_request(
         positions=range(mesh.size),  # JAX numbers partitions by the mesh
         arguments=operands(request.arguments),
         outputs=outputs_of(answer, mesh),
-        versions=found,
+        versions=installed,
         cached=cached,
     )

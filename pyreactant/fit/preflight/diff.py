@@ -8,14 +8,14 @@ from typing import Any
 
 from ...arrays.text import bytes_text, seconds_text
 from ...base.document.page import HasPage
-from ...base.document.parts import Document
+from ...base.document.parts import Cell, Document, Paragraph, Part, Section, Table
+from ...base.document.terminal import HasText
 from ..hlo.collective import Collective, sent_bytes
-from .report import Preflight
-from .shown import difference_document
+from .report import Preflight, note_parts
 
 
 @dataclass(frozen=True, slots=True)
-class Difference(HasPage):
+class Difference(HasText, HasPage):
     """Two programs compiled for one slice.
 
     Attributes:
@@ -50,88 +50,98 @@ class Difference(HasPage):
         }
 
     def text(self) -> str:
-        """Both side by side, as text for people."""
-        return "\n".join(_lines(self))
+        """The report for people, in at most 120 columns except for command lines."""
+        return self.to_text()
 
-    def __str__(self) -> str:
-        return self.text()
+    def parts(self, width: int) -> Iterator[Part]:
+        """What a terminal shows."""
+        slice_ = self.left.topology
+        yield Paragraph(
+            f"two programs for {slice_.name}, {slice_.devices} devices; compiled, not run"
+        )
+        yield self._table("")
+        yield Paragraph(self._verdict)
+        yield from note_parts(self._notes)
 
     def document(self) -> Document:
         """What the page shows."""
-        rows = [*_numbers(self.left, self.right), *_collectives(self)]
-        return difference_document(self, rows, _verdict(self))
+        slice_ = self.left.topology
+        same, fits = self.same_but_for_order, self.left.fits and self.right.fits
+        look = "good" if same and fits else "warn" if fits else "bad"
+        left, right = self._names
+        parts = [self._table("Both programs"), *note_parts(self._notes)]
+        return Document(
+            title=f"Two programs on {slice_.name}",
+            mark=Cell("Same collectives" if same else "Different collectives", look),
+            heading=f"{left} and {right} on {slice_.name}",
+            summary=self._verdict,
+            small=[f"{slice_.devices} devices", "compiled, not run"],
+            sections=[Section("Comparison", parts, titled=False)],
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"{report.program} ({report.source})" for report in (self.left, self.right)]
+
+    @property
+    def _notes(self) -> list[str]:
+        return list(dict.fromkeys((*self.left.notes, *self.right.notes)))
+
+    @property
+    def _verdict(self) -> str:
+        other = "the same in another order" if self.same_but_for_order else "DIFFERENT"
+        same = "the same" if self.same_collectives else other
+        return f"collectives are {same}; all times are estimates"
+
+    def _table(self, caption: str) -> Table:
+        rows = [[name, value(self.left), value(self.right)] for name, value in _QUANTITIES.items()]
+        return Table(caption, ["quantity", *self._names], [*rows, *self._collectives()])
+
+    def _collectives(self) -> Iterator[list[str]]:
+        """Rows of the table: equal collectives share a row."""
+        first, second = self.left.collectives, self.right.collectives
+        keys = [_key(c) for c in first], [_key(c) for c in second]
+        for tag, a, b, c, d in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+            if tag == "equal":
+                for left, right in zip(first[a:b], second[c:d], strict=True):
+                    yield ["collective", _collective(left), _collective(right)]
+            else:
+                yield from (["only left", _collective(left), ""] for left in first[a:b])
+                yield from (["only right", "", _collective(right)] for right in second[c:d])
 
 
-def _key(found: Collective) -> tuple[object, ...]:
-    return found.op, found.bytes, found.group_size, found.times, found.across_slices
+def _key(collective: Collective) -> tuple[object, ...]:
+    size, times = collective.bytes, collective.times
+    return collective.op, size, collective.group_size, times, collective.across_slices
 
 
-def _lines(found: Difference) -> Iterator[str]:
-    left, right = found.left, found.right
-    slice_ = left.topology
-    rows = [
-        ("", f"{left.program} ({left.source})", f"{right.program} ({right.source})"),
-        *_numbers(left, right),
-        *_collectives(found),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    yield f"two programs for {slice_.name}, {slice_.devices} devices; compiled, not run"
-    for name, first, second in rows:
-        yield f"{name.ljust(widths[0])}  {first.ljust(widths[1])}  {second}".rstrip()
-    yield _verdict(found)
-    for note in dict.fromkeys((*left.notes, *right.notes)):
-        yield f"note: {note}"
+def _collective(collective: Collective) -> str:
+    axes = f" along {' and '.join(collective.axes)}" if collective.axes else ""
+    where = " between slices" if collective.across_slices else ""
+    return f"{collective.op} {bytes_text(collective.bytes)}{axes}{where}"
 
 
-def _verdict(found: Difference) -> str:
-    other = "the same in another order" if found.same_but_for_order else "DIFFERENT"
-    same = "the same" if found.same_collectives else other
-    return f"collectives are {same}; all times are estimates"
+def _bytes(kind: str) -> Callable[[Preflight], str]:
+    def text(report: Preflight) -> str:
+        memory = report.bytes_per_device
+        return "unknown" if memory is None else bytes_text(getattr(memory, kind))
 
-
-def _numbers(left: Preflight, right: Preflight) -> Iterator[tuple[str, str, str]]:
-    def both(name: str, shown: Callable[[Preflight], str]) -> tuple[str, str, str]:
-        return name, shown(left), shown(right)
-
-    yield both("fits", lambda p: "yes" if p.fits else "NO")
-    yield both("bytes, total", lambda p: _bytes(p, "total"))
-    yield both("  arguments", lambda p: _bytes(p, "arguments"))
-    yield both("  outputs", lambda p: _bytes(p, "outputs"))
-    yield both("  temporaries", lambda p: _bytes(p, "temporaries"))
-    yield both("  code", lambda p: _bytes(p, "code"))
-    yield both("XLA's own estimate", lambda p: _seconds(p.seconds))
-    yield both("roofline, at least", lambda p: _seconds(p.roofline.seconds if p.roofline else None))
-    yield both("operations", lambda p: "unknown" if p.flops is None else f"{p.flops:.4g}")
-    yield both("sent by a device", lambda p: bytes_text(sent_bytes(p.collectives)))
-
-
-def _collectives(found: Difference) -> Iterator[tuple[str, str, str]]:
-    """Rows of the table: equal collectives share a row."""
-    first, second = found.left.collectives, found.right.collectives
-    matcher = difflib.SequenceMatcher(
-        None, [_key(c) for c in first], [_key(c) for c in second], autojunk=False
-    )
-    for tag, a, b, c, d in matcher.get_opcodes():
-        if tag == "equal":
-            for one, other in zip(first[a:b], second[c:d], strict=True):
-                yield "collective", _collective(one), _collective(other)
-        else:
-            for one in first[a:b]:
-                yield "only left", _collective(one), ""
-            for other in second[c:d]:
-                yield "only right", "", _collective(other)
-
-
-def _collective(found: Collective) -> str:
-    axes = f" along {' and '.join(found.axes)}" if found.axes else ""
-    where = " between slices" if found.across_slices else ""
-    return f"{found.op} {bytes_text(found.bytes)}{axes}{where}"
-
-
-def _bytes(found: Preflight, kind: str) -> str:
-    memory = found.bytes_per_device
-    return "unknown" if memory is None else bytes_text(getattr(memory, kind))
+    return text
 
 
 def _seconds(value: float | None) -> str:
     return "unknown" if value is None else seconds_text(value)
+
+
+_QUANTITIES: dict[str, Callable[[Preflight], str]] = {
+    "fits": lambda p: "yes" if p.fits else "NO",
+    "bytes, total": _bytes("total"),
+    "  arguments": _bytes("arguments"),
+    "  outputs": _bytes("outputs"),
+    "  temporaries": _bytes("temporaries"),
+    "  code": _bytes("code"),
+    "XLA's own estimate": lambda p: _seconds(p.seconds),
+    "roofline, at least": lambda p: _seconds(p.roofline.seconds if p.roofline else None),
+    "operations": lambda p: "unknown" if p.flops is None else f"{p.flops:.4g}",
+    "sent by a device": lambda p: bytes_text(sent_bytes(p.collectives)),
+}

@@ -4,17 +4,23 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ...arrays.array import Aval
 from ...arrays.dtypes import as_dtype
 from ...arrays.matmul import MATMUL, Spec, check_operands, default_mesh, default_out_spec
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Aval, NamedSharding
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.topology import Topology
-from ...base.slices.topology import topology as find_topology
 from ..compiler.ask import TIMEOUT
-from ..request import PreflightRequest, aval, check, check_mesh, find_program, no_size
+from ..request import (
+    PreflightRequest,
+    aval,
+    check,
+    check_mesh,
+    find_program,
+    find_slices,
+    no_size,
+)
 from .compile import compile_request
 from .report import Preflight
 
@@ -80,46 +86,40 @@ def preflight(
         >>> found.fits
         True
     """
-    found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
+    slice_ = find_slices(topology, num_slices)
     chosen = find_program(program, backend)
     if chosen is None and not args:
         _refuse_options("has a size", out_sharding=out_sharding, static=static)
         if size is None:
             raise no_size()
-        request = _matmul_request(
-            found,
-            size=size,
-            dtype=dtype,
-            mesh=mesh,
-            spec=spec,
-            y_spec=y_spec,
-            out_spec=out_spec,
-            precision=precision,
-            backend=backend,
+        arguments, out_sharding = _matmul_operands(
+            slice_, size, dtype, mesh, spec=spec, y_spec=y_spec, out_spec=out_spec
         )
     else:
         _refuse_options(
             "has arguments with shardings", size=size, mesh=mesh, y_spec=y_spec, out_spec=out_spec
         )
-        request = _request(
-            chosen or MATMUL,
-            args,
-            found,
-            out_sharding=out_sharding,
-            precision=precision,
-            static=static,
-            backend=backend,
-        )
+        arguments = tuple(_aval_of(chosen or MATMUL, *pair) for pair in enumerate(args))
+    request = PreflightRequest(
+        program=chosen or MATMUL,
+        arguments=arguments,
+        topology=slice_,
+        out_sharding=out_sharding,
+        precision=precision,
+        static=static or {},
+        backend=backend,
+    )
+    check(request)
     report = compile_request(request, cache=cache, timeout=timeout)
     if report.fits or not alternatives:
         return report
     from .alternatives import alternatives_to
 
     try:
-        found_instead = alternatives_to(request, report, cache=cache, timeout=timeout)
+        texts = alternatives_to(request, report, cache=cache, timeout=timeout)
     except KeyboardInterrupt:
         return dataclasses.replace(report, interrupted=True)
-    return dataclasses.replace(report, alternatives=found_instead)
+    return dataclasses.replace(report, alternatives=texts)
 
 
 def _refuse_options(why: str, **options: Any) -> None:
@@ -133,50 +133,26 @@ def _refuse_options(why: str, **options: Any) -> None:
         )
 
 
-def _request(
-    program: Program,
-    args: tuple[Any, ...],
-    topology: Topology,
-    *,
-    out_sharding: Any,
-    precision: str | None,
-    static: Mapping[str, Any] | None,
-    backend: str,
-) -> PreflightRequest:
-    avals = []
-    for position, arg in enumerate(args):
-        if not isinstance(getattr(arg, "sharding", None), NamedSharding):
-            raise InvalidArgumentError(
-                f"argument {position} of program {program.name!r} needs a shape, a dtype and a "
-                f"pyreactant.NamedSharding, like a ShardedArray; got {type(arg).__name__}"
-            )
-        avals.append(aval(arg.shape, arg.dtype, arg.sharding))
-    request = PreflightRequest(
-        program=program,
-        arguments=tuple(avals),
-        topology=topology,
-        out_sharding=out_sharding,
-        precision=precision,
-        static=static or {},
-        backend=backend,
-    )
-    check(request)
-    return request
+def _aval_of(program: Program, position: int, argument: Any) -> Aval:
+    if not isinstance(getattr(argument, "sharding", None), NamedSharding):
+        raise InvalidArgumentError(
+            f"argument {position} of program {program.name!r} needs a shape, a dtype and a "
+            f"pyreactant.NamedSharding, like a ShardedArray; got {type(argument).__name__}"
+        )
+    return aval(argument.shape, argument.dtype, argument.sharding)
 
 
-def _matmul_request(
+def _matmul_operands(
     topology: Topology,
-    *,
     size: int | tuple[int, int, int],
     dtype: Any,
     mesh: Mesh | None,
+    *,
     spec: Spec,
     y_spec: Spec | None,
     out_spec: Spec | None,
-    precision: str | None,
-    backend: str,
-) -> PreflightRequest:
-    """The product of `matmul_sharded`; the arguments mean the same.
+) -> tuple[tuple[Aval, ...], NamedSharding]:
+    """The operands and the output of `matmul_sharded`; the arguments mean the same.
 
     Raises:
         ShardingError, DTypeError, InvalidArgumentError: As `matmul_sharded`.
@@ -190,20 +166,10 @@ def _matmul_request(
     m, k, n = sizes
     mesh, element = mesh or default_mesh(topology.devices), as_dtype(dtype)
     check_mesh(mesh, topology)
-    x = NamedSharding(mesh, spec)
-    y = NamedSharding(mesh, spec if y_spec is None else y_spec)
-    check_operands((m, k), element, (k, n), element)
-    out = NamedSharding(mesh, default_out_spec(x, y) if out_spec is None else out_spec)
-    avals = (Aval((m, k), element, x), Aval((k, n), element, y))
-    request = PreflightRequest(
-        program=MATMUL,
-        arguments=avals,
-        topology=topology,
-        out_sharding=out,
-        precision=precision,
-        static={},
-        backend=backend,
-    )
-    check(request)
+    x = Aval((m, k), element, NamedSharding(mesh, spec))
+    y = Aval((k, n), element, NamedSharding(mesh, spec if y_spec is None else y_spec))
+    check_operands(x.shape, element, y.shape, element)
+    usual = default_out_spec(x.sharding, y.sharding)
+    out = NamedSharding(mesh, usual if out_spec is None else out_spec)
     out.shard_shape((m, n))
-    return request
+    return (x, y), out

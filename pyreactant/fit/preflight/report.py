@@ -1,26 +1,32 @@
-"""Preflight: what the compiler reports of a program, as plain data.
+"""Preflight: what the compiler reports of a program, as plain data, and what shows it."""
 
-It is built from the compiler's answer: mesh axes are named, and estimates computed.
-"""
-
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-import numpy as np
-
-from ...arrays.array import Aval
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding
-from ...arrays.text import spec_text
+from ...arrays.text import bytes_text, percent_text, seconds_text
 from ...base.document.page import HasPage
-from ...base.document.parts import Document
+from ...base.document.parts import (
+    Bar,
+    Cell,
+    Document,
+    Group,
+    Items,
+    Legend,
+    Lines,
+    Paragraph,
+    Part,
+    Piece,
+    Section,
+    Table,
+    facts,
+)
+from ...base.document.terminal import HasText
 from ...base.slices.topology import Topology
-from ..hlo.collective import Collective, name_axes, sent_bytes
-from ..hlo.parse import collectives
-from .shown import document, text
+from ..hlo.collective import Collective
+from ..request import slices_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ class Operand:
         spec: Partition spec as text; "" if unknown.
         block: Shape of the block on each device; None if unknown.
         in_module: The tensor in the StableHLO module, if it differs.
+        cuts: Number of blocks along each dimension, if they are known without axes.
     """
 
     shape: tuple[int, ...]
@@ -104,10 +111,24 @@ class Operand:
     spec: str = ""
     block: tuple[int, ...] | None = None
     in_module: str = ""
+    cuts: tuple[int, ...] | None = None
+
+    @property
+    def sharding(self) -> str:
+        """How it is sharded: "by x,None", "into 2x2 blocks", or ""."""
+        if self.spec:
+            return f"by {self.spec}"
+        return f"into {'x'.join(map(str, self.cuts))} blocks" if self.cuts else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        plain = asdict(self)
+        del plain["cuts"]
+        return {**plain, "spec": self.spec or self.sharding}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preflight(HasPage):
+class Preflight(HasText, HasPage):
     """The compiler's answer for a program on a slice. The program was compiled, not run.
 
     Attributes:
@@ -170,19 +191,100 @@ class Preflight(HasPage):
         A refusal has one of two forms: "required for HLO temporaries (56.00G) exceeds available
         HBM (31.24G)" and "Used 96.00G of 31.24G hbm".
         """
-        found = re.search(r"(?:required[^(]*\(|Used )([\d.]+)([KMGT]?)", self.refusal)
-        return found and int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
+        needed = re.search(r"(?:required[^(]*\(|Used )([\d.]+)([KMGT]?)", self.refusal)
+        return needed and int(float(needed[1]) * 1024 ** " KMGT".index(needed[2] or " "))
 
     def text(self) -> str:
-        """The report for people."""
-        return text(self)
+        """The report for people, in at most 120 columns except for command lines."""
+        return self.to_text()
 
-    def __str__(self) -> str:
-        return self.text()
+    def parts(self, width: int) -> Iterator[Part]:
+        """What a terminal shows."""
+        slice_ = self.topology
+        vms = f"{slice_.hosts} VM{'' if slice_.hosts == 1 else 's'}"
+        yield Paragraph(
+            f"preflight of {self.program} for {slices_text(slice_)}: {slice_.devices} devices on "
+            f"{vms}; compiled, not run"
+        )
+        shown = (name for name in _COMPILERS if name in self.versions)
+        versions = ", ".join(f"{name} {self.versions[name]}" for name in shown)
+        yield Paragraph(f"{versions}; {self._compiled}")
+        if self.bytes_per_device is None:
+            yield Paragraph("DOES NOT FIT; the compiler says:", "bad")
+            yield Lines(self.refusal.partition("\n")[0])
+        else:
+            yield Paragraph(f"fits: {self._share}", "good")
+        yield from map(Paragraph, self.alternatives)
+        if self.interrupted:
+            yield Paragraph("interrupted before specs or a slice that fit were found")
+        tables = [_memory_table(self), _array_table(self), _collective_table(self.collectives)]
+        for table in (*tables, _estimate_table(self)):
+            if table.rows:
+                yield Section(table.caption, [replace(table, caption="")])
+        if self.fits and not self.collectives:
+            yield Paragraph(_NO_COLLECTIVES)
+        if self.notes:
+            yield Section("Notes", [Items(self.notes)])
 
     def document(self) -> Document:
         """What the page shows."""
-        return document(self)
+        slice_, word = self.topology, "fits" if self.fits else "does not fit"
+        refusal: list[Part] = []
+        if not self.fits and self.refusal:
+            refusal = [Lines(self.refusal), *map(Paragraph, self.alternatives)]
+        memory: list[Part] = []
+        if self.bytes_per_device is not None:
+            bar = _memory_bar(self.bytes_per_device, slice_.hbm_bytes)
+            tables = [_memory_table(self), _estimate_table(self)]
+            memory = [bar, Legend([bar]), Group(tables, "side")]
+        arrays: list[Part] = [_array_table(self), _collective_table(self.collectives)]
+        if self.fits and not self.collectives:
+            arrays.append(Paragraph(_NO_COLLECTIVES))
+        return Document(
+            title=f"{self.program} {word} {slice_.name}",
+            mark=Cell(word.capitalize(), "good" if self.fits else "bad"),
+            heading=f"{self.program} on {slices_text(slice_)}",
+            summary=self._summary,
+            small=[f"{slice_.devices} devices on {slice_.hosts} VMs", "compiled, not run"],
+            sections=[
+                Section("What the compiler says", refusal),
+                Section("Memory", memory),
+                Section("Arrays and collectives", arrays),
+                Section("About these numbers", [*note_parts(self.notes), self._facts]),
+            ],
+        )
+
+    @property
+    def _compiled(self) -> str:
+        when = "compiled earlier, in" if self.cached else "compiled in"
+        return f"{when} {self.compile_seconds:.1f} s"
+
+    @property
+    def _share(self) -> str:
+        """How much of a device's memory is used."""
+        assert self.bytes_per_device is not None
+        used, hbm = self.bytes_per_device.total, self.topology.hbm_bytes
+        share = percent_text(used / hbm)
+        return f"{bytes_text(used)} of {bytes_text(hbm)} on each device ({share})"
+
+    @property
+    def _summary(self) -> str:
+        if self.bytes_per_device is not None:
+            return f"It needs {self._share}."
+        needs = "" if (n := self.refused_bytes) is None else f" it needs {bytes_text(n)}, and"
+        hbm = bytes_text(self.topology.hbm_bytes)
+        return f"The compiler refuses it:{needs} a device has {hbm}."
+
+    @property
+    def _facts(self) -> Table:
+        rows = [
+            ("lowered by", self.source),
+            ("compiler", self._compiled),
+            ("operations of a device", "" if self.flops is None else f"{self.flops:.4g}"),
+            ("HBM traffic of a device", bytes_text(self.bytes_accessed)),
+            *sorted(self.versions.items()),
+        ]
+        return facts("Where the numbers come from", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`, without the HLO text. Times are estimates."""
@@ -192,8 +294,8 @@ class Preflight(HasPage):
             **plain,
             "topology": self.topology.to_dict(),
             "mesh": None if self.mesh is None else self.mesh.to_dict(),
-            "arguments": [asdict(operand) for operand in self.arguments],
-            "outputs": [asdict(operand) for operand in self.outputs],
+            "arguments": [operand.to_dict() for operand in self.arguments],
+            "outputs": [operand.to_dict() for operand in self.outputs],
             "bytes_per_device": None if memory is None else memory.to_dict(),
             "hbm_bytes": self.topology.hbm_bytes,
             "collectives": [collective.to_dict() for collective in self.collectives],
@@ -202,183 +304,122 @@ class Preflight(HasPage):
         }
 
 
-_PEAK_OF = {"int8": "int8", "uint8": "int8"}
+_COMPILERS = ("Reactant", "julia", "jax", "libtpu")
+_NO_COLLECTIVES = "No collectives: the devices exchange nothing."
+_PARTS = {
+    "compute": "compute",
+    "hbm": "HBM",
+    "ici": "ICI",
+    "dcn": "the network between slices",
+}
+_COLLECTIVES = 200
+"""Collectives that a report lists."""
 
 
-def build(
-    answer: Mapping[str, Any],
-    *,
-    program: str,
-    source: str,
-    topology: Topology,
-    mesh: Mesh | None,
-    positions: Sequence[int],
-    arguments: tuple[Operand, ...],
-    outputs: tuple[Operand, ...],
-    versions: Mapping[str, str],
-    cached: bool,
-    notes: tuple[str, ...] = (),
-) -> Preflight:
-    """A Preflight from a child's answer.
-
-    Args:
-        answer: The answer of `ask`: "hlo", "bytes" and "cost", or "refusal".
-        program, source, topology, mesh, arguments, outputs, versions, cached, notes: As the
-            attributes of Preflight.
-        positions: Row-major position in the mesh of each of the program's partitions.
-    """
-    memory = None if "refusal" in answer else DeviceBytes(**answer["bytes"])
-    cost = answer.get("cost", {})
-    found = _collectives(answer.get("hlo", ""), topology, mesh, positions)
-    flops, accessed = _known(cost, "flops"), _known(cost, "bytes accessed")
-    return Preflight(
-        program=program,
-        source=source,
-        topology=topology,
-        mesh=mesh,
-        arguments=arguments,
-        outputs=outputs,
-        fits=memory is not None,  # the compiler refuses a program that does not fit
-        refusal=answer.get("refusal", ""),
-        bytes_per_device=memory,
-        collectives=found,
-        seconds=_known(cost, "optimal_seconds"),
-        flops=flops,
-        bytes_accessed=accessed,
-        roofline=None if memory is None else _roofline(topology, arguments, found, flops, accessed),
-        notes=(
-            *notes,
-            *_notes(found, answer.get("hlo", "")),
-            *_precision_notes(arguments, answer.get("hlo", "")),
-        ),
-        versions=versions,
-        compile_seconds=answer["compile_seconds"],
-        compiler_bytes=answer["compiler_bytes"],
-        cached=cached,
-        hlo=answer.get("hlo", ""),
-    )
+def note_parts(notes: Sequence[str]) -> list[Part]:
+    """The list of notes; nothing without any."""
+    return [Items(notes)] if notes else []
 
 
-def operands(avals: Sequence[Aval]) -> tuple[Operand, ...]:
-    """Arguments, as a report shows them."""
-    return tuple(
-        Operand(
-            a.shape,
-            a.dtype.name,
-            spec_text(a.sharding.axes(len(a.shape))),
-            a.sharding.shard_shape(a.shape),
-        )
-        for a in avals
-    )
-
-
-def outputs_of(answer: Mapping[str, Any], mesh: Mesh) -> tuple[Operand, ...]:
-    """Outputs as the compiler placed them."""
-    return tuple(_output(out, mesh) for out in answer.get("outputs", ()))
-
-
-def _output(out: Mapping[str, Any], mesh: Mesh) -> Operand:
-    shape, spec = tuple(out["shape"]), out["spec"]
-    named = {
-        name
-        for entry in spec or ()
-        for name in ([entry] if isinstance(entry, str) else entry or ())
+def _memory_bar(memory: DeviceBytes, hbm: int) -> Bar:
+    sizes = {
+        "arguments": memory.arguments,
+        "outputs": max(0, memory.outputs - memory.alias),
+        "temporaries": memory.temporaries,
+        "code": memory.code,
     }
-    if spec is None or not named <= set(mesh.axis_names):
-        return Operand(shape, out["dtype"])
-    sharding = NamedSharding(mesh, spec)
-    return Operand(
-        shape, out["dtype"], spec_text(sharding.axes(len(shape))), sharding.shard_shape(shape)
+    whole, start, parts = max(hbm, memory.total, 1), 0.0, []
+    for colour, (name, size) in enumerate(sizes.items(), 1):
+        if size:
+            parts.append(Piece(name, start, size / whole, colour))
+        start += size / whole
+    return Bar(f"{bytes_text(memory.total)} of {bytes_text(hbm)} are used", parts)
+
+
+def _memory_table(report: Preflight) -> Table:
+    memory, hbm = report.bytes_per_device, report.topology.hbm_bytes
+    sizes = {} if memory is None else {k: v for k, v in memory.to_dict().items() if v}
+    names = {"alias": "outputs in memory of arguments"}
+    rows = [
+        [names.get(name, name), bytes_text(size), percent_text(size / hbm)]
+        for name, size in sizes.items()
+    ]
+    head = ["kind", "bytes", "share of the device"]
+    return Table("Memory of each device", head, rows, numbers=(1, 2))
+
+
+def _array_table(report: Preflight) -> Table:
+    def row(name: str, operand: Operand) -> list[Cell | str]:
+        block = "-" if operand.block is None else _shape(operand.block)
+        cut, module = operand.sharding or "-", operand.in_module or "-"
+        return [name, operand.dtype, _shape(operand.shape), cut, block, module]
+
+    rows = [row(f"argument {i}", operand) for i, operand in enumerate(report.arguments)]
+    rows += [row(f"output {i}", operand) for i, operand in enumerate(report.outputs)]
+    head = ["array", "type", "shape", "sharded", "block on each device", "in the module"]
+    if all(row[-1] == "-" for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    mesh = f"on {report.mesh!r}" if report.mesh else "of a module without a mesh"
+    return Table(f"Arrays {mesh}", head, rows)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+def _collective_table(exchanges: Sequence[Collective]) -> Table:
+    rows: list[list[Cell | str]] = [
+        [
+            collective.op,
+            collective.shape,
+            bytes_text(collective.bytes),
+            _along(collective),
+            _groups(collective),
+            "in a loop" if collective.times is None else str(collective.times),
+        ]
+        for collective in exchanges[:_COLLECTIVES]
+    ]
+    return Table(
+        "Collectives of one device, in order",
+        ["operation", "result on each device", "bytes of it", "along", "groups", "runs"],
+        rows,
+        numbers=(2, 5),
+        left_out=len(exchanges) - len(rows),
     )
 
 
-def _known(cost: Mapping[str, float], name: str) -> float | None:
-    """A cost by its name; XLA writes a negative number for an unknown one."""
-    value = cost.get(name)
-    return None if value is None or value < 0 or not math.isfinite(value) else float(value)
+def _groups(collective: Collective) -> str:
+    groups = collective.groups
+    return f"{len(groups)} of {collective.group_size} devices" if groups else "-"
 
 
-def _collectives(
-    hlo: str, topology: Topology, mesh: Mesh | None, positions: Sequence[int]
-) -> tuple[Collective, ...]:
-    per_slice = topology.devices // topology.num_slices
-    if mesh is None:
-        return collectives(hlo, per_slice)
-    # Each slice runs the same program, whose partitions are the devices of that slice.
-    slices = np.array(mesh.device_ids) // per_slice
-    own = [place for place in positions if slices[place] == slices[positions[0]]]
-    grid = np.indices(mesh.shape).reshape(len(mesh.shape), -1).T
-    crossing = _crossing(slices.reshape(mesh.shape), mesh.axis_names)
-    return name_axes(collectives(hlo, len(own)), grid[own], mesh.axis_names, crossing)
+def _along(collective: Collective) -> str:
+    axes = " and ".join(collective.axes)
+    if collective.across_slices:
+        whole = collective.note.lower().replace("_", "-")
+        return ", ".join(filter(None, ["between slices", axes, whole and f"part of {whole}"]))
+    if axes:
+        return axes if collective.whole else f"a part of {axes}"
+    return "within a device" if collective.pairs else "-"
 
 
-def _crossing(slices: np.ndarray, axis_names: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes that cross slices."""
-    return tuple(name for axis, name in enumerate(axis_names) if np.ptp(slices, axis=axis).any())
-
-
-def _roofline(
-    topology: Topology,
-    arguments: Sequence[Operand],
-    found: Sequence[Collective],
-    flops: float | None,
-    accessed: float | None,
-) -> Roofline:
-    peaks = {_peak(argument.dtype) for argument in arguments}
-    peak = peaks.pop() if len(peaks) == 1 else "bfloat16"
-    if peak not in topology.peak_flops:
-        peak = "bfloat16"
-    per_chip = topology.devices_per_chip
-    ici = sent_bytes(c for c in found if not c.across_slices)
-    dcn = sent_bytes(c for c in found if c.across_slices)
-    # The published figure is the sum of both directions.
-    one_way = topology.ici_bandwidth / 2
-    between = topology.dcn_bandwidth
-    return Roofline(
-        compute=None if flops is None else flops * per_chip / topology.peak_flops[peak],
-        hbm=None if accessed is None else accessed * per_chip / topology.hbm_bandwidth,
-        ici=ici * per_chip / one_way,
-        dcn=0.0 if not dcn else None if between is None else dcn * per_chip / between,
-        peak=peak,
-    )
-
-
-def _peak(dtype: str) -> str:
-    return "float8" if re.match("float8", dtype) else _PEAK_OF.get(dtype, "bfloat16")
-
-
-def _notes(found: Sequence[Collective], hlo: str) -> Iterator[str]:
-    if " while(" in hlo:
-        yield "XLA's operations, bytes and estimate count the body of each loop once"
-    if any(c.times is None for c in found):
-        yield "some collectives run in a loop of unknown length; the estimates count them once"
-    if any(c.across_slices for c in found):
-        yield "XLA's own estimate leaves out the network between slices"
-
-
-# Passes over bfloat16 parts for a float32 product on TPU, as `jax.lax.Precision` documents them.
-_PASSES = {"default": 1, "high": 3, "highest": 6}
-_PRODUCT = re.compile(r"= f32\[[^=\n]* (?:convolution|dot)\(([^\n]*)")
-_PRECISION = re.compile(r"operand_precision=\{(\w+),")
-
-
-def _precision_notes(arguments: Sequence[Operand], hlo: str) -> Iterator[str]:
-    """How float32 products are computed; XLA computes them from bfloat16 parts."""
-    if not any(argument.dtype in ("float32", "complex64") for argument in arguments):
-        return
-    found = set()
-    for product in _PRODUCT.finditer(hlo):
-        given = _PRECISION.search(product[1])
-        found.add(given[1] if given else "default")
-    for name in sorted(found & set(_PASSES), key=lambda name: _PASSES[name]):
-        passes = _PASSES[name]
-        if passes == 1:
-            yield (
-                "float32 products round their operands to bfloat16 (1 pass, TPU's default); "
-                "--precision high takes 3 passes, highest 6 for nearly float32"
-            )
-        else:
-            yield (
-                f"float32 products take {passes} bfloat16 passes (--precision {name}); the "
-                "estimates count one"
-            )
+def _estimate_table(report: Preflight) -> Table:
+    roofline = report.roofline
+    times: list[tuple[str, float | None, str]] = []
+    if roofline is not None:
+        times = [
+            ("XLA's own estimate", report.seconds, "without the network between slices"),
+            ("roofline", roofline.seconds, f"lower bound, by {_PARTS[roofline.bound]}"),
+            ("compute", roofline.compute, f"lower bound, at the {roofline.peak} peak"),
+            ("HBM", roofline.hbm, "lower bound"),
+            ("ICI", roofline.ici, "lower bound"),
+        ]
+        if roofline.dcn != 0:
+            times.append(("between slices", roofline.dcn, "lower bound"))
+    most = max((time or 0.0 for _, time, _ in times), default=0.0) or 1.0
+    rows: list[list[Cell | str]] = [
+        [name, "unknown" if t is None else Cell(seconds_text(t), share=t / most), remark]
+        for name, t, remark in times
+    ]
+    head = ["part", "time of a call", "what it is"]
+    return Table("Estimates of one call; nothing was run", head, rows, numbers=(1,))

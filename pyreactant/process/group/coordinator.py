@@ -119,7 +119,7 @@ def _key_file() -> Path:
 def check_coordinator(group: ProcessGroup, timeout: float) -> None:
     """Check that the processes of the run can meet at the coordinator's address.
 
-    Process 0 binds the port as a test; the other processes wait until something listens there.
+    Process 0 listens on the port as a test; the other processes wait until something listens there.
 
     Args:
         group: The processes of the run, at least two.
@@ -138,10 +138,18 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
             f"coordinator_address {group.coordinator_address!r}: the host {host!r} does not "
             f"resolve here ({error.strerror}); give a name or address that every process can reach"
         ) from None
-    if group.process_index == 0:
-        _check_port_is_free(host if is_loopback(group.coordinator_address) else None, port)
-    else:
+    if group.process_index != 0:
         _wait_for_listener(group, timeout)
+        return
+    try:
+        for listener in listen(group.coordinator_address):
+            listener.close()
+    except OSError as error:
+        raise PortTakenError(
+            f"process 0 must listen on port {port} of this machine, but it cannot be bound "
+            f"({error.strerror}); choose another port in coordinator_address, the same on every "
+            "process"
+        ) from None
 
 
 _BACKLOG = 65535
@@ -207,14 +215,14 @@ def bind_host(address: str) -> str | None:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:
         return None
-    found = {str(info[4][0]): info[0] for info in infos}
-    if len(found) != 1:
+    families = {str(info[4][0]): info[0] for info in infos}
+    if len(families) != 1:
         return None
-    ((one, family),) = found.items()
+    ((only, family),) = families.items()
     # Debian gives a machine's own name the address 127.0.1.1, which no other machine reaches.
-    if "%" in one or ipaddress.ip_address(one).is_loopback or not _is_own(one, family):
+    if "%" in only or ipaddress.ip_address(only).is_loopback or not _is_own(only, family):
         return None
-    return one
+    return only
 
 
 def _is_own(address: str, family: int) -> bool:
@@ -224,31 +232,6 @@ def _is_own(address: str, family: int) -> bool:
     except OSError:
         return False
     return not ipaddress.ip_address(address).is_unspecified
-
-
-def _check_port_is_free(host: str | None, port: int) -> None:
-    """Bind the port as the coordinator will: on `host`, or on all addresses if that is None."""
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, address in addresses:
-        try:
-            probe = socket.socket(family, kind, protocol)
-        except OSError:  # a kernel without IPv6
-            continue
-        with probe:
-            # As servers do: a port in TIME_WAIT is free, a port with a listener is not.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                probe.bind(address)
-            except OSError as error:
-                if error.errno == errno.EADDRNOTAVAIL:  # the kernel has IPv6, but it is disabled
-                    continue
-                raise PortTakenError(
-                    f"process 0 must listen on port {port} of this machine, but it cannot be "
-                    f"bound ({error.strerror}); choose another port in coordinator_address, the "
-                    "same on every process"
-                ) from None
 
 
 def _wait_for_listener(group: ProcessGroup, timeout: float) -> None:

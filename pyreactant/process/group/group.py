@@ -186,11 +186,11 @@ def check_jax_process_id(process: int, count: int, environ: Mapping[str, str]) -
     Raises:
         InvalidArgumentError: It is another process.
     """
-    found = env_int("JAX_PROCESS_ID", environ)
-    if found not in (None, process):
+    number = env_int("JAX_PROCESS_ID", environ)
+    if number not in (None, process):
         raise InvalidArgumentError(
             f"this is process {process} of {count} in a run of several slices, but "
-            f"JAX_PROCESS_ID={found}, which repeats in every slice if it is the index within the "
+            f"JAX_PROCESS_ID={number}, which repeats in every slice if it is the index within the "
             f"slice; unset it, or set it to {process} here"
         )
 

@@ -192,7 +192,10 @@ _OURS: tuple[_Resolver, ...] = (_environment, jobset)
 _LAUNCHERS: tuple[_Resolver, ...] = (slurm, open_mpi, pmix, gke, metadata, plain)
 
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+def proxy_names(environ: Mapping[str, str]) -> list[str]:
+    """The variables of proxies that are set; their values may hold passwords."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+    return [name for n in names for name in (n, n.upper()) if environ.get(name)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,20 +249,15 @@ def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
     # It needs sockets, which a program need not wait for.
     from .coordinator import coordinator_note
 
-    found = (
-        Resolution("arguments", "a program can pass them to initialize; there are none here"),
-        *resolutions(environ),
-    )
-    proxies = [n for p in _PROXIES for n in (p, p.upper()) if environ.get(n)]
-    notes = next(resolution for resolution in found if resolution.applies).notes
-    if proxies:
-        notes += (
-            f"pyreactant connects to the coordinator without the proxy of {', '.join(proxies)}",
-        )
-    group = next(resolution for resolution in found if resolution.applies).group
-    if group is not None and (note := coordinator_note(group, environ)):
+    arguments = "a program can pass them to initialize; there are none here"
+    concluded = (Resolution("arguments", arguments), *resolutions(environ))
+    decider = next(resolution for resolution in concluded if resolution.applies)
+    notes = decider.notes
+    if proxies := ", ".join(proxy_names(environ)):
+        notes += (f"pyreactant connects to the coordinator without the proxy of {proxies}",)
+    if decider.group is not None and (note := coordinator_note(decider.group, environ)):
         notes += (note,)
-    return Explanation(found, notes)
+    return Explanation(concluded, notes)
 
 
 def _group_dict(group: ProcessGroup | None) -> dict[str, Any] | None:

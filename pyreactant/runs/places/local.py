@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from ...base.errors import DeadlineError, ExitCode, FileError
 from ...base.files import is_full
+from ...base.say import Repeated
 from ...base.settings import JOB
 from ..call import of_login
-from ..keeper import Repeated, detach, ended, install, running_once
+from ..keeper import detach, ended, install, running_once
 from ..record import Record, Status, lock_of
 from ..spec import Supervision, command_line
 from ..supervisor import RunOptions, supervise
@@ -39,10 +40,6 @@ class Local(Target, Supervision):
         super().check_settings()
         _options(self, ["-m", "pyreactant.runs.worker"], None)
 
-    def check(self) -> None:
-        """As `Target.check`."""
-        self.check_settings()
-
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
         options = command_line(self, leave_out=["processes", "grace"])
@@ -56,13 +53,6 @@ class Local(Target, Supervision):
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
         return kept_status(record)
-
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`."""
-        return record.log(process)
-
-    def fetch(self, record: Record) -> None:
-        """As `Target.fetch`: everything is here."""
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
@@ -81,23 +71,23 @@ def keep(record: Record) -> Status:
 
 def kept_status(record: Record) -> Status:
     """How a job stands whose keeper is a process of the submitting machine."""
-    found = record.status()
-    if found.ended:
-        return found
+    status = record.status()
+    if status.ended:
+        return status
     if record.host != os.uname().nodename:
         where = f"its keeper is on {record.host}; ask there"
-        return Status(found.state, where, found.exit_code, found.since)
+        return Status(status.state, where, status.exit_code, status.since)
     if record.is_kept():
-        if not found.reason and is_full(record.folder):
+        if not status.reason and is_full(record.folder):
             why = f"the disk of {record.folder} is full; free some space"
-            return Status(found.state, why, found.exit_code, found.since)
-        return found
-    found = record.status()  # it may have ended between the two
-    if found.ended:
-        return found
+            return Status(status.state, why, status.exit_code, status.since)
+        return status
+    status = record.status()  # it may have ended between the two
+    if status.ended:
+        return status
     why = (
         "the submitting process ended before the job was started"
-        if found.state == "requested"
+        if status.state == "requested"
         else "its keeper was killed"
     )
     if record.cancelling:
@@ -116,16 +106,16 @@ def cancel_kept(record: Record, limit: float, why: Callable[[], str] = lambda: "
         why: Why it has not ended yet, which the user sees when it changes, and each minute.
     """
     try:
-        found = kept_status(record)
+        status = kept_status(record)
     except FileError:  # the record was removed, and its keeper does not see that it is to end
         kill_marked(record)
         raise
-    if found.ended:
+    if status.ended:
         kill_marked(record)
-        return found
+        return status
     record.ask_to_cancel()
     if record.host != os.uname().nodename:
-        return found
+        return status
     deadline = time.monotonic() + limit
     repeated = Repeated()
     while record.is_kept():
@@ -152,13 +142,13 @@ def kill_marked(record: Record) -> None:
 
 
 def _kill_with(mark: bytes) -> bool:
-    found = False
+    killed = False
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
-                found = True
-    return found
+                killed = True
+    return killed
 
 
 def _options(target: Local, program: list[str], folder: Path | None) -> RunOptions:

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from ...base.errors import InvalidArgumentError, argument
 from ..call import find_julia
-from ..fields import fits, words
 from ..record import Record, Status
-from ..spec import Processes
+from ..spec import Processes, fits, words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,6 @@ class Target(Processes, abc.ABC):
                 f"{argument('max_restarts')} must be 0 or more, got {self.max_restarts}"
             )
 
-    @abc.abstractmethod
     def check(self) -> None:
         """Check the settings and the tools that `start` needs, before a record exists.
 
@@ -84,6 +82,7 @@ class Target(Processes, abc.ABC):
             RequirementError: A tool is absent; the message has the command that mends it.
             InvalidArgumentError: A setting is wrong.
         """
+        self.check_settings()
 
     def check_julia(self, name: str) -> None:
         """Check that a Julia program can run there, by what this machine knows.
@@ -138,15 +137,14 @@ class Target(Processes, abc.ABC):
         asks a controller at most every two seconds for all jobs together.
         """
 
-    @abc.abstractmethod
     def logs(self, record: Record, process: int) -> Path:
         """Bring what is new of one process's output, and name its file in the record's folder.
 
         Law: the file only grows (a later file begins with an earlier one); it may not exist yet.
-        After the end it is whole.
+        After the end it is whole. By default the processes write there themselves.
         """
+        return record.log(process)
 
-    @abc.abstractmethod
     def fetch(self, record: Record) -> None:
         """Bring the run's report to `record.run` and what the processes left to `record.out`.
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, ClassVar
 
 from ...base.errors import (
     DeadlineError,
@@ -25,14 +25,13 @@ from ...base.errors import (
     argument,
 )
 from ...base.files import is_full
+from ...base.say import say
 from ...base.settings import JOB
 from ..call import of_login
-from ..keeper import cancelled_by_file, detach, ended, say
-from ..left import left
-from ..queued.job import Phase
+from ..keeper import cancelled_by_file, detach, ended
+from ..queued.job import Job, Listener, Phase, SliceSettings
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written
-from ..spec import Option, option
 from ..supervisor.metrics import FILE
 from ..values import copy_store
 from .local import cancel_kept, kept_status
@@ -40,8 +39,6 @@ from .target import Target
 
 if TYPE_CHECKING:
     from ..queued.client import Client
-    from ..queued.job import Job
-    from ..queued.request import Request
     from ..supervisor import RunReport
 
 _ENVIRONMENT = ("CLOUDSDK_", "GOOGLE_", "SSH_AUTH_SOCK")
@@ -61,7 +58,7 @@ _STATES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TPU(Target):
+class TPU(SliceSettings, Target):
     """New slices of Cloud TPU, which are deleted when the job has ended, however it ends.
 
     `Processes` has what every place has.
@@ -100,73 +97,11 @@ class TPU(Target):
     kind: ClassVar[str] = "tpu"
     known: ClassVar[Mapping[str, Sequence[str]]] = {}  # `queued.job.Job` checks them
     stays: ClassVar[bool] = True
-    accelerator_type: str = dataclasses.field(
-        kw_only=False,
-        metadata={
-            "option": Option(
-                "Slice of Cloud TPU, such as v6e-16.",
-                "Devices",
-                name="--topology",
-                variable="ACCELERATOR_TYPE",
-            )
-        },
-    )
-    project: str | None = option(
-        None, "GCP project that is billed.", "Cloud TPU", variable="PROJECT"
-    )
-    zone: str | None = option(
-        None, "Zone, such as asia-northeast1-b.", "Cloud TPU", variable="ZONE"
-    )
-    name: str | None = option(None, "Id of the queued resource.", "Cloud TPU", variable="QR_ID")
-    slice_count: int = option(
-        1, "Number of slices.", "Devices", name="--slices", variable="SLICE_COUNT"
-    )
-    provisioning: str = option("on-demand", "on-demand, spot or reserved.", "Cloud TPU")
-    spot: bool = False
-    reserved: bool = False
-    runtime_version: str | None = option(
-        None, "TPU VM image.", "Cloud TPU", variable="RUNTIME_VERSION", shown="the slice's own"
-    )
-    lifetime: float = option(6.0, "Hours after which the VMs delete the slices.", "Cloud TPU")
-    valid_for: float | None = option(
-        None,
-        "Hours that the request may wait in the queue.",
-        "Cloud TPU",
-        shown="as long as --wait",
-    )
-    wait: float = option(3600.0, "Seconds to wait for the resources.", "Time limits")
-    reach_timeout: float = option(300.0, "Seconds for the VMs to accept ssh.", "Time limits")
-    kept: bool = option(False, "Do not delete the slices.", "Cloud TPU", name="--keep")
-    network: str | None = option(None, "Network of the VMs.", "Cloud TPU")
-    subnetwork: str | None = option(None, "Subnetwork of the VMs.", "Cloud TPU")
-    internal_ips: bool = option(False, "Give the VMs no public IP addresses.", "Cloud TPU")
-    reach: str = option("gcloud", "gcloud (its key and settings) or ssh (your own).", "VMs")
-    user: str | None = option(None, "User on the VMs.", "VMs")
-    ssh_flags: tuple[str, ...] = option(
-        (), "Further flag of ssh, such as --ssh-flag=-p22; repeatable.", "VMs", name="--ssh-flag"
-    )
-    python: str | None = option(None, "Interpreter on the VMs that has every requirement.", "VMs")
-    platform: str = "tpu"
-    backend: str = "jax"
-    transport: str = option("rest", "Protocol of Google's client: rest or grpc.", "Cloud TPU")
-    store: str | None = option(
-        None, "Folder of Cloud Storage that also gets the value, such as gs://mine/values.", "VMs"
-    )
-    retries: dataclasses.InitVar[int | None] = None
-
-    def __post_init__(self, retries: int | None) -> None:
-        if retries is not None:
-            object.__setattr__(self, "max_restarts", retries)
-        # The job's keeper, and other shells, need not have these variables.
-        for name in ("project", "zone"):
-            object.__setattr__(self, name, getattr(self, name) or os.environ.get(name.upper()))
-        if isinstance(self.ssh_flags, list):  # of JSON
-            object.__setattr__(self, "ssh_flags", tuple(self.ssh_flags))
 
     def check(self) -> None:
         """As `Target.check`."""
         self.check_settings()
-        _job(self, draft("", self.kind, {}))
+        ssh = _job(self, draft("", self.kind, {})).settings.ssh
         if self.store is not None and not re.fullmatch(r"gs://[^/\s]+(/\S*)?", self.store):
             raise InvalidArgumentError(
                 f"{argument('store')} must be a folder of Cloud Storage such as gs://mine/values, "
@@ -181,7 +116,7 @@ class TPU(Target):
                 "Google's client for Cloud TPU is not installed; install it with: "
                 "python -m pip install 'pyreactant[tpu]'"
             )
-        _job(self, draft("", self.kind, {})).ssh.check()
+        ssh.check()
 
     def check_julia(self, name: str) -> None:
         """As `Target.check_julia`: Julia comes to the VMs with Reactant."""
@@ -209,7 +144,7 @@ class TPU(Target):
         os.environ[JOB] = record.id  # for the journal, by which `jobs` finds slices that are left
         told = _Told(record, say)
         with cancelled_by_file(record):
-            report = _run(record, told, show_line=lambda line: print(line, flush=True))  # noqa: T201
+            report = _run(record, told, show=lambda line: print(line, flush=True))  # noqa: T201
         (record.work / "env.json").unlink(missing_ok=True)
         print(report.to_text(), end="")  # noqa: T201
         status = ended(record, report.exit_code)
@@ -219,27 +154,23 @@ class TPU(Target):
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
-        found = kept_status(record)
-        if not found.ended and is_full(record.folder):
+        status = kept_status(record)
+        if not status.ended and is_full(record.folder):
             from ..queued.workers import ROOM
 
             reason = (
                 f"the disk of {record.folder} is full; free some space: the slices keep the value "
                 f"for {ROOM / 60:.0f} min at most"
             )
-            return dataclasses.replace(found, reason=reason)
-        reasons = [found.reason]
-        if found.state == "lost" and self.store is None:
+            return dataclasses.replace(status, reason=reason)
+        reasons = [status.reason]
+        if status.state == "lost" and self.store is None:
             reasons.append("the value is lost")
-        elif found.state == "lost":
+        elif status.state == "lost":
             where = self.value_store(record)
             reasons.append(f"the value is in {where} if the program ended well")
-        reasons += map(str, left(record))
-        return dataclasses.replace(found, reason="; ".join(filter(None, reasons)))
-
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`: those of process 0 come while it runs, the others at its end."""
-        return record.log(process)
+        reasons += map(str, record.slices_left())
+        return dataclasses.replace(status, reason="; ".join(filter(None, reasons)))
 
     def fetch(self, record: Record) -> None:
         """As `Target.fetch`: the keeper fetches before it deletes; else the value is in `store`."""
@@ -270,7 +201,7 @@ class TPU(Target):
         limit = _CANCEL if timeout is None else timeout
         deadline = time.monotonic() + limit
         try:
-            cancel_kept(record, limit, why=lambda: "; ".join(map(str, left(record))))
+            cancel_kept(record, limit, why=lambda: "; ".join(map(str, record.slices_left())))
             while not self.status(record).ended:  # its keeper is on another machine
                 if time.monotonic() > deadline:
                     raise DeadlineError(
@@ -281,32 +212,33 @@ class TPU(Target):
         except DeadlineError as error:
             raise CloudError(f"{error}; slices of it may still cost money") from None
         self._delete(record, max(deadline - time.monotonic(), 1.0))
-        if found := left(record):
-            raise CloudError("; ".join(map(str, found)))
+        if leftovers := record.slices_left():
+            raise CloudError("; ".join(map(str, leftovers)))
         return self.status(record)
 
     def _delete(self, record: Record, timeout: float) -> None:
         """Delete what the keeper left; an entry of the journal that stays says why it failed."""
-        from ..queued.gc import delete_ours, delete_recorded
+        from ..queued.deletion import Deleter
         from ..queued.journal import Journal
 
         journal = Journal()
-        recorded = journal.of_job(record.id)
+        entries = journal.entries_of(job=record.id)
         unrecorded = record.status().state in ("lost", "cancelled") and own_name(record)
-        if not recorded and not unrecorded:
+        if not entries and not unrecorded:
             return
         try:
             client = _client(self.transport, patience=min(timeout, _PATIENCE))
-            for noted in recorded:
-                delete_recorded(client, journal, noted, tell=say, timeout=timeout)
-            if not recorded:  # its name is of this job alone
-                path = _job(self, record).request.path
-                delete_ours(client, journal, path, tell=lambda _: None, timeout=timeout)
+            deleter = Deleter(client, journal, say, timeout)
+            for entry in entries:
+                deleter.delete_recorded(entry)
+            if not entries:  # its name is of this job alone
+                quiet = dataclasses.replace(deleter, tell=lambda _: None)
+                quiet.delete_named(_job(self, record).request.path)
         except (CloudError, RequirementError) as error:
-            if not recorded:
+            if not entries:
                 raise
-            for noted in recorded:
-                journal.note_trouble(noted.run, str(error), first=True)
+            for entry in entries:
+                journal.note_trouble(entry.run, str(error), first=True)
 
 
 def own_name(record: Record) -> bool:
@@ -320,15 +252,9 @@ def keep(record: Record) -> Status:
 
 
 def _run(
-    record: Record, told: "_Told", show_line: Callable[[str], None] = lambda _: None
+    record: Record, told: "_Told", show: Callable[[str], None] = lambda _: None
 ) -> "RunReport":
-    """Run a job on its slices.
-
-    Args:
-        record: The job.
-        told: Is told what the launcher does.
-        show_line: Prints a line of any process.
-    """
+    """Run a job on its slices; `told` hears what the launcher does, `show` gets each line."""
     from ..queued.journal import Journal
     from ..queued.run import run_job
 
@@ -340,10 +266,10 @@ def _run(
     with contextlib.ExitStack() as stack:
         log: IO[str] | None = None
 
-        def show(line: str) -> None:
+        def show_line(line: str) -> None:
             """Keep the lines of process 0, which its supervisor marks; files have the rest."""
             nonlocal log
-            show_line(line)
+            show(line)
             text = line.partition("] ")[2]
             if text.startswith("[0] "):
                 if log is None:
@@ -351,8 +277,8 @@ def _run(
                 log.write(f"{text[4:]}\n")
                 log.flush()
 
-        client = _client(target.transport)
-        report = run_job(job, client, Journal(), tell=told.tell, show=show, enter=told.enter)
+        listener = Listener(told.tell, show_line, told.enter)
+        report = run_job(job, _client(target.transport), Journal(), listener)
     _collect(record, job)
     report = dataclasses.replace(report, folder=str(record.run))
     report.write(record.run)
@@ -387,7 +313,7 @@ class _Told:
             self._record.write_status(Status(_STATES[self._phase], reason))
 
 
-def _collect(record: Record, job: "Job") -> None:
+def _collect(record: Record, job: Job) -> None:
     """Move what was fetched from the VMs to the places that every target has."""
     workers = [
         folder / f"{node}-worker-{index}"
@@ -410,84 +336,14 @@ def _attempts(out: Path) -> Iterator[Path]:
     yield out
 
 
-def _job(target: TPU, record: Record) -> "Job":
-    return job_of(
-        target,
-        record.more.get("name") or f"job-{record.id.lower()}",
-        out=record.run if "run" in record.more else record.folder / "tpu",
+def _job(target: TPU, record: Record) -> Job:
+    return Job(
+        settings=target,
+        request=target.request(f"job-{record.id.lower()}"),
+        out=record.run if record.spec.get("out") else record.folder / "tpu",
         program=record.command("work", "../results/out"),
         copies=(Path("work"),),
     )
-
-
-def job_of(target: TPU, name: str, *, out: Path, **more: Any) -> "Job":
-    """What a target asks of Cloud TPU.
-
-    Args:
-        target: The target.
-        name: Id of the queued resource if the target has none.
-        out: Folder for logs, results and report.
-        more: Further fields of `Job`.
-    """
-    from ..queued.job import Job
-    from ..queued.reach import SshOptions
-
-    return Job(
-        request=request_of(target, name),
-        out=out,
-        backends=[backend.strip() for backend in target.backend.split(",")],
-        ssh=SshOptions(target.reach, target.user, target.ssh_flags),
-        python=target.python,
-        platform=target.platform,
-        devices=target.devices_per_process or 0,
-        wait=target.wait,
-        timeout=target.timeout,
-        stall_timeout=target.stall_timeout,
-        max_restarts=target.max_restarts,
-        reach_timeout=target.reach_timeout,
-        kept=target.kept,
-        **more,
-    )
-
-
-def request_of(target: TPU, name: str) -> "Request":
-    """The validated request for slices.
-
-    Args:
-        target: The target.
-        name: Id of the queued resource if the target has none.
-    """
-    from ..queued.request import LONGEST, SHORTEST, from_environment
-
-    waiting = min(max(target.wait, SHORTEST), LONGEST)
-    for required in ("project", "zone"):
-        if not getattr(target, required):
-            raise InvalidArgumentError(f"give {argument(required)}, or set {required.upper()}")
-    given: dict[str, Any] = {
-        "QR_ID": target.name or name,
-        "PROJECT": target.project,
-        "ZONE": target.zone,
-        "ACCELERATOR_TYPE": target.accelerator_type,
-        "SLICE_COUNT": str(target.slice_count),
-        "RUNTIME_VERSION": target.runtime_version,
-    }
-    return from_environment(
-        {name: text for name, text in given.items() if text},
-        provisioning=_provisioning(target),
-        valid_for=waiting if target.valid_for is None else target.valid_for * 3600,
-        lifetime=target.lifetime * 3600,
-        network=target.network,
-        subnetwork=target.subnetwork,
-        internal_ips=target.internal_ips,
-    )
-
-
-def _provisioning(target: TPU) -> str:
-    named = {target.provisioning} - {"on-demand"}
-    named |= {name for name in ("spot", "reserved") if getattr(target, name)}
-    if len(named) > 1:
-        raise InvalidArgumentError("a slice is spot or reserved, not both")
-    return next(iter(named), "on-demand")
 
 
 def _client(transport: str, *, patience: float = _PATIENCE) -> "Client":

@@ -5,12 +5,10 @@ a broken connection, an answer that is not JSON) are retried with growing pauses
 is raised at once.
 """
 
-import contextlib
-import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +21,7 @@ from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from ...base.errors import InvalidArgumentError, RequirementError, argument
+from ...base.say import Repeated
 from .request import (
     HEARTBEAT_LABEL,
     KEPT_LABEL,
@@ -31,11 +30,9 @@ from .request import (
     CloudError,
     Node,
     NotOursError,
-    Request,
-    Resource,
+    QueuedResource,
+    SliceRequest,
     Worker,
-    from_api,
-    state_name,
 )
 
 _TRANSIENT = (
@@ -53,8 +50,8 @@ _TRANSIENT = (
 _UNREADABLE = (ParseError, ValueError, AttributeError, TypeError)
 """What Google's client raises for answers that the API does not give, such as a login page."""
 _CALL_TIMEOUT = 30.0  # seconds
-_SAID_AGAIN = 60.0  # seconds after which the user sees again why there is no answer
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_BY_USER = tpu_v2.QueuedResourceState.StateInitiator.USER
 Answer = TypeVar("Answer")
 
 
@@ -86,7 +83,7 @@ class Client:
                 f"{argument('transport')} must be 'rest' or 'grpc', got {transport!r}"
             )
         self.patience = patience
-        self._tell, self._told = tell, -math.inf
+        self._repeated = Repeated(tell) if tell is not None else None
         endpoint = environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "").rstrip("/")
         anonymous = environ.get("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "").lower() in ("true", "1")
         try:
@@ -101,15 +98,14 @@ class Client:
         except DefaultCredentialsError as error:
             raise _no_credentials(error) from error
 
-    def get(self, path: str, *, once: float | None = None) -> Resource | None:
+    def get(self, path: str, *, once: float | None = None) -> QueuedResource | None:
         """The queued resource with this full name; None if it does not exist.
 
         Args:
-            path: The name.
             once: Seconds that the answer may take, without a retry; None for the client's patience.
         """
         try:
-            found = self._call(
+            answer = self._call(
                 self._client.get_queued_resource,
                 {"name": path},
                 exceptions.NotFound,
@@ -118,19 +114,21 @@ class Client:
         except exceptions.NotFound as error:
             _check_origin(error)
             return None
-        if found.name.rpartition("/locations/")[2] != path.rpartition("/locations/")[2]:
-            raise _unreadable(f"it is about {found.name!r} in place of {path!r}")
-        return from_api(found)
+        if answer.name.rpartition("/locations/")[2] != path.rpartition("/locations/")[2]:
+            raise _unreadable(f"it is about {answer.name!r} in place of {path!r}")
+        return _plain(answer)
 
-    def resources(self, parent: str) -> list[Resource]:
+    def resources(self, parent: str) -> list[QueuedResource]:
         """All queued resources of a project and zone."""
 
         def pages(**given: Any) -> list[Any]:
             return list(self._client.list_queued_resources(**given))  # it asks for more pages
 
-        return [from_api(resource) for resource in self._call(pages, {"parent": parent})]
+        return [_plain(resource) for resource in self._call(pages, {"parent": parent})]
 
-    def create(self, request: Request, run: str, startup_script: str, *, kept: bool = False) -> Any:
+    def create(
+        self, request: SliceRequest, run: str, startup_script: str, *, kept: bool = False
+    ) -> Any:
         """Request a queued resource that carries this run's label.
 
         A retry is safe: if the answer to the first call was lost, the name is taken, and the
@@ -163,22 +161,17 @@ class Client:
                 f"unchanged; choose another QR_ID ({_text(error)})"
             ) from error
 
-    def _existing(self, path: str) -> Resource | None:
+    def _existing(self, path: str) -> QueuedResource | None:
         """The resource that has a name; the API may show it only after some seconds."""
         for pause in (0.0, 0.2, 0.5, 1.0, 2.0):
             time.sleep(pause)
-            found = self.get(path)
-            if found is not None:
-                return found
+            resource = self.get(path)
+            if resource is not None:
+                return resource
         return None
 
     def delete(self, path: str, *, once: float | None = None) -> bool:
-        """Request the deletion of a resource and its nodes; False if it does not exist.
-
-        Args:
-            path: The resource's full name.
-            once: Seconds that the answer may take, without a retry; None for the client's patience.
-        """
+        """Request the deletion of a resource and its nodes; False if it does not exist."""
         body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
         method = self._client.delete_queued_resource
         try:
@@ -197,44 +190,39 @@ class Client:
         error = operation.operation.error
         return f"{error.message} (code {error.code})" if error.code else None
 
-    def workers(self, request: Request) -> list[Worker]:
+    def workers(self, request: SliceRequest) -> list[Worker]:
         """The VMs of all READY nodes, ordered by slice and index."""
-        found = []
-        for short in request.nodes:
-            try:
-                name = {"name": f"{request.parent}/nodes/{short}"}
-                node = self._call(self._client.get_node, name, exceptions.NotFound)
-            except exceptions.NotFound:
-                continue
-            if state_name(node) != "READY":
-                continue
-            for index, endpoint in enumerate(node.network_endpoints):
-                found.append(
-                    Worker(
-                        node=short,
-                        index=index,
-                        internal=endpoint.ip_address,
-                        external=endpoint.access_config.external_ip,
-                        node_id=str(node.id),
-                    )
-                )
-        return found
+        return [
+            Worker(
+                node=short,
+                index=index,
+                internal=endpoint.ip_address,
+                external=endpoint.access_config.external_ip,
+                node_id=str(node.id),
+            )
+            for short, node in self._nodes(request.parent, request.nodes)
+            if _state_name(node) == "READY"
+            for index, endpoint in enumerate(node.network_endpoints)
+        ]
 
-    def nodes(self, resource: Resource) -> list[Node]:
+    def nodes(self, resource: QueuedResource) -> list[Node]:
         """The nodes of a resource that exist."""
-        parent, found = resource.path.partition("/queuedResources/")[0], []
-        for short in resource.node_ids:
+        parent = resource.path.partition("/queuedResources/")[0]
+        return [
+            Node(node.create_time and node.create_time.timestamp(), dict(node.labels))
+            for _, node in self._nodes(parent, resource.node_ids)
+        ]
+
+    def _nodes(self, parent: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """The short names and the API's answers of the nodes that exist."""
+        for short in names:
             try:
                 name = {"name": f"{parent}/nodes/{short}"}
-                node = self._call(self._client.get_node, name, exceptions.NotFound)
+                yield short, self._call(self._client.get_node, name, exceptions.NotFound)
             except exceptions.NotFound as error:
                 _check_origin(error)
-                continue
-            made = node.create_time
-            found.append(Node(None if made is None else made.timestamp(), dict(node.labels)))
-        return found
 
-    def renew(self, request: Request) -> None:
+    def renew(self, request: SliceRequest) -> None:
         """Write to every node that its launcher is alive now."""
         for short in request.nodes:
             name = f"{request.parent}/nodes/{short}"
@@ -268,11 +256,9 @@ class Client:
 
     def _say_why(self, error: Exception) -> None:
         """Tell the user at once, and then each minute, why there is no answer yet."""
-        if self._tell is None or time.monotonic() - self._told < _SAID_AGAIN:
-            return
-        self._told = time.monotonic()
-        with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
-            self._tell(f"{_passing(error)}; trying again for up to {self.patience:.0f} s")
+        if self._repeated is not None:
+            text = f"{_passing(error)}; trying again for up to {self.patience:.0f} s"
+            self._repeated.say(text, about="no answer")
 
 
 @contextmanager
@@ -303,7 +289,7 @@ def _unencrypted(endpoint: str) -> Any:
     return TpuGrpcTransport(channel=grpc.insecure_channel(endpoint.partition("//")[2]))
 
 
-def _body(request: Request, run: str, startup_script: str, *, kept: bool) -> Any:
+def _body(request: SliceRequest, run: str, startup_script: str, *, kept: bool) -> Any:
     network = tpu_v2.NetworkConfig(
         network=request.network or "",
         subnetwork=request.subnetwork or "",
@@ -339,6 +325,39 @@ def _body(request: Request, run: str, startup_script: str, *, kept: bool) -> Any
             valid_until_duration={"seconds": int(request.valid_for)}
         )
     return body
+
+
+def _plain(answer: Any) -> QueuedResource:
+    """A `google.cloud.tpu_v2.QueuedResource` as plain data."""
+    specs = list(answer.tpu.node_spec)
+    state = answer.state
+    failed = state.failed_data.error
+    reason = f"{failed.message} (code {failed.code})" if failed.message or failed.code else ""
+    name = answer.name.rpartition("/")[2]
+    return QueuedResource(
+        path=answer.name,
+        state=_state_name(state),
+        reason=reason,
+        created=answer.create_time,
+        labels=dict(specs[0].node.labels) if specs else {},
+        node_ids=tuple(node for spec in specs for node in _node_ids(spec, name)),
+        by_service=type(state).pb(state).state_initiator != _BY_USER,
+    )
+
+
+def _state_name(message: Any) -> str:
+    """The name of a message's state; its number if Google's client does not know it."""
+    number = type(message).pb(message).state
+    known = type(message).State
+    return known(number).name if number in known.__members__.values() else f"STATE_{number}"
+
+
+def _node_ids(spec: Any, name: str) -> list[str]:
+    count = spec.multislice_params.node_count
+    if not count:
+        return [spec.node_id]
+    prefix = spec.multislice_params.node_id_prefix or name
+    return [f"{prefix}-{i}" for i in range(count)]
 
 
 def _text(error: BaseException) -> str:

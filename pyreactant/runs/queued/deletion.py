@@ -1,225 +1,346 @@
-"""Delete a queued resource until the service shows that it is gone, however a launcher ends.
+"""Delete queued resources until the service shows that they are gone.
 
-Signals become one exception, and further ones do not stop the clean-up.
+That is what a launcher does with its own, `pyreactant tpu delete` with one by its name, and
+`pyreactant tpu gc` with what killed launchers left: what the journal lists, and what labels and
+time tell.
 """
 
-import contextlib
-import signal
-import sys
-import threading
+import enum
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from .request import CloudError, Resource
+from ...base.errors import RequirementError
+from ...base.say import Repeated
+from .journal import CLOCK_TOLERANCE, Entry, Journal, Launcher, signs
+from .request import QUEUED, CloudError, NotOursError, QueuedResource, deletion_command
 
 if TYPE_CHECKING:
     from .client import Client
-    from .journal import Journal
 
-_SAID_AGAIN = 60.0
-"""Seconds after which the user sees again why a deletion has not succeeded so far."""
 _UNLABELLED = 60.0
 """Seconds after which a resource that stays without labels is not deleted."""
-
-Outcome = Literal["deleted", "gone", "replaced"]
-"""How a deletion ended.
-
-"deleted": the resource was there and is not there any more; "gone": it was never there; "replaced":
-another run has its name now.
-"""
+_MARGIN = 10 * CLOCK_TOLERANCE
+"""Seconds by which the clocks of launchers, Google and this machine may differ."""
+_IN_FLIGHT = 120.0
+"""Seconds after which a request that was sent can no longer create a resource."""
 
 
-def delete_and_wait(
-    client: "Client",
-    path: str,
-    run: str,
-    *,
-    journal: "Journal",
-    tell: Callable[[str], None],
-    unseen: float = 0.0,
-    timeout: float,
-    pause: float,
-    is_ours: Callable[[Resource], bool] = lambda _: False,
-) -> Outcome:
-    """Delete the resource of one run, and wait until the API no longer lists it.
+class Outcome(enum.Enum):
+    """How a deletion ended."""
 
-    Every error, such as expired credentials or an answer that no API gave, means "not yet". The
-    user sees it at once, and the run's entry has it. A resource with the same name but another
-    run's label is left unchanged. Without a label the resource may be another's: it is left
-    unchanged, and if the label does not appear within a minute, that is an error.
+    DELETED = "deleted"
+    """The resource was there and is not there any more."""
+    GONE = "gone"
+    """It was never there."""
+    REPLACED = "replaced"
+    """Another run has its name now."""
 
-    Args:
+
+class InFlightError(CloudError):
+    """A request whose answer was lost may still create its slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleter:
+    """Deletes resources, and keeps the journal true.
+
+    Attributes:
         client: Client of the API.
-        path: Full name of the resource.
-        run: Label of the run that must own it.
-        journal: Journal that may have the run's entry.
+        journal: Journal of this machine's resources.
         tell: Prints a message for the user.
-        unseen: Seconds within which a resource that is not visible yet may still appear.
-        timeout: Seconds for the whole deletion.
+        timeout: Seconds for the deletion of one resource.
         pause: Seconds between two polls at first; grows to ten times that.
-        is_ours: Whether a resource without a label is the run's all the same.
-
-    Raises:
-        CloudError: The resource may still exist after `timeout` seconds.
+        unseen: Seconds within which a resource that was just requested may still appear.
     """
-    name, start, longest = path.rpartition("/")[2], time.monotonic(), 10 * pause
-    requested, trouble, state, said = False, "", "", -_SAID_AGAIN
-    unlabelled: float | None = None  # since when
-    say = _never_raising(tell)
-    while (elapsed := time.monotonic() - start) < timeout:
-        error = ""
-        try:
-            found = client.get(path, once=timeout - elapsed)
-            if found is None and (state or elapsed >= unseen):
-                if state:
-                    say(f"{name} is deleted")
-                return "deleted" if state else "gone"
-            if found is not None and found.run not in (None, run):
-                return "replaced"
-            if found is not None and found.run is None and not is_ours(found):
-                unlabelled = elapsed if unlabelled is None else unlabelled
-                error = f"{name} has no labels, so it may not be this run's"
-            elif found is not None:
-                unlabelled = None
-                if not state:
-                    say(f"deleting {name}, which is {found.state}")
-                    said = elapsed
-                state = found.state
-                if not (requested and state == "DELETING"):
-                    client.delete(path, once=timeout - elapsed)
-                    requested = True
-        except Exception as caught:  # whatever it was, the resource may still cost money
-            error = str(caught) or type(caught).__name__
-        journal.note_trouble(run, error)
-        if (error and error != trouble) or elapsed - said >= _SAID_AGAIN:
-            said = elapsed
-            say(
-                f"deletion has not succeeded yet: {error or _stands(name, state)}; trying for "
-                f"another {timeout - elapsed:.0f} s"
+
+    client: "Client"
+    journal: Journal
+    tell: Callable[[str], None]
+    timeout: float = 900.0
+    pause: float = 1.0
+    unseen: float = 10.0
+
+    def delete(
+        self,
+        path: str,
+        run: str,
+        *,
+        unseen: float = 0.0,
+        is_ours: Callable[[QueuedResource], bool] = lambda _: False,
+    ) -> Outcome:
+        """Delete the resource of one run, and wait until the API no longer lists it.
+
+        Every error, such as expired credentials or an answer that no API gave, means "not yet". The
+        user sees it at once, and the run's entry has it. A resource with the same name but another
+        run's label is left unchanged. Without a label the resource may be another's: it is left
+        unchanged, and if the label does not appear within a minute, that is an error.
+
+        Args:
+            run: Label of the run that must own it.
+            unseen: Seconds within which a resource that is not visible yet may still appear.
+            is_ours: Whether a resource without a label is the run's all the same.
+
+        Raises:
+            CloudError: The resource may still exist after `timeout` seconds.
+        """
+        name, start, pause = path.rpartition("/")[2], time.monotonic(), self.pause
+        requested, state, trouble, about = False, "", "", name
+        unlabelled: float | None = None  # since when
+        repeated = Repeated(self.tell)
+        while (elapsed := time.monotonic() - start) < self.timeout:
+            left, trouble = self.timeout - elapsed, ""
+            try:
+                resource = self.client.get(path, once=left)
+                if resource is None and (state or elapsed >= unseen):
+                    if state:
+                        repeated.say(f"{name} is deleted")
+                    return Outcome.DELETED if state else Outcome.GONE
+                if resource is not None and resource.run not in (None, run):
+                    return Outcome.REPLACED
+                if resource is not None and resource.run is None and not is_ours(resource):
+                    unlabelled = elapsed if unlabelled is None else unlabelled
+                    trouble = f"{name} has no labels, so it may not be this run's"
+                elif resource is not None:
+                    unlabelled = None
+                    if not state:
+                        about = f"deleting {name}, which is {resource.state}"
+                        repeated.say(about)
+                    state = resource.state
+                    if not (requested and state == "DELETING"):
+                        self.client.delete(path, once=left)
+                        requested = True
+            except Exception as error:  # whatever it was, the resource may still cost money
+                trouble = str(error) or type(error).__name__
+            self.journal.note_trouble(run, trouble)
+            about = trouble or about
+            trouble = trouble or f"{name} is {state or 'not visible yet'}"
+            repeated.say(
+                f"deletion has not succeeded yet: {trouble}; trying for another {left:.0f} s",
+                about=about,
             )
-        trouble = error
-        if unlabelled is not None and elapsed - unlabelled > _UNLABELLED:
-            break
-        time.sleep(pause)
-        pause = min(pause * 1.2, longest)
-    trouble = trouble or _stands(name, state)
-    journal.note_trouble(run, trouble)
-    raise CloudError(_not_deleted(path, trouble))
+            if unlabelled is not None and elapsed - unlabelled > _UNLABELLED:
+                break
+            time.sleep(pause)
+            pause = min(pause * 1.2, 10 * self.pause)
+        self.journal.note_trouble(run, trouble)
+        raise CloudError(
+            f"{name} could NOT be deleted ({trouble}) and still costs money; run: "
+            f"{deletion_command(path)}   (or pyreactant tpu gc)"
+        )
+
+    def delete_recorded(self, entry: Entry) -> Outcome:
+        """Delete what an entry is about, whoever keeps it, and forget the entry when it is gone.
+
+        Raises:
+            InFlightError: The request may still arrive; the entry stays.
+            CloudError: The resource may still exist; the entry stays.
+        """
+        in_flight = _is_in_flight(entry)
+        unseen = min(self.unseen, self.timeout / 2) if in_flight else 0.0
+        outcome = self.delete(entry.path, entry.run, unseen=unseen)
+        if outcome is Outcome.GONE and in_flight:
+            why = f"its request may still arrive; {_AGAIN}"
+            self.journal.note_trouble(entry.run, why)
+            raise InFlightError(why)
+        self.journal.forget(entry.run)
+        return outcome
+
+    def delete_named(self, path: str) -> None:
+        """Delete one resource that pyreactant created.
+
+        Raises:
+            NotOursError: pyreactant did not create it.
+            InFlightError: It does not exist, but a request for it may still arrive.
+            CloudError: It may still exist after `timeout` seconds.
+        """
+        start, name = time.monotonic(), path.rpartition("/")[2]
+        entries = self.journal.entries_of(path=path)
+        try:
+            resource = self.client.get(path)
+        except (CloudError, RequirementError) as error:
+            for entry in entries:
+                if self.journal.launcher(entry) is not Launcher.ALIVE:
+                    self.journal.note_trouble(entry.run, str(error), first=True)
+            raise
+        if resource is None:
+            self.tell(f"there is no queued resource {name}")
+        elif resource.run is None:
+            raise NotOursError(
+                f"{name} was not created by pyreactant and is not deleted, or Cloud TPU does not "
+                f"say its labels now; if it is yours, run: {deletion_command(path)}"
+            )
+        else:
+            rest = self.timeout - (time.monotonic() - start)
+            replace(self, timeout=rest).delete(path, resource.run)
+        for entry in entries:
+            alive = self.journal.launcher(entry) is Launcher.ALIVE
+            gone = resource is not None and entry.run == resource.run
+            if not gone and (alive or _is_in_flight(entry)):
+                process = f"its launcher (process {entry.pid} on {entry.host}) is alive"
+                why = f"{process}; end it first" if alive else _AGAIN
+                raise InFlightError(f"{name} may still be created: {why}")
+            if not alive:
+                self.journal.forget(entry.run)
 
 
-def _stands(name: str, state: str) -> str:
-    return f"{name} is {state or 'not visible yet'}"
+_AGAIN = f"run this again in {_IN_FLIGHT / 60:.0f} minutes"
 
 
-def deletion_command(path: str) -> str:
-    """The command of gcloud that deletes a resource."""
-    _, project, _, zone, _, name = path.split("/")
-    return (
-        f"gcloud compute tpus queued-resources delete {name} --project={project} --zone={zone} "
-        "--force --quiet"
-    )
+def _is_in_flight(entry: Entry) -> bool:
+    """Whether the request of an entry may still create its resource."""
+    return time.time() - entry.asked < _IN_FLIGHT
 
 
-def _not_deleted(path: str, trouble: str) -> str:
-    """The error for a resource that still exists, with the command that deletes it."""
-    return (
-        f"{path.rpartition('/')[2]} could NOT be deleted ({trouble}) and "
-        f"still costs money; run: {deletion_command(path)}   (or pyreactant tpu gc)"
-    )
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `Collector` did about one resource.
 
-
-def _never_raising(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Print as `tell` does; a terminal that is gone must not end the deletion."""
-
-    def say(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            tell(text)
-
-    return say
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-_AGAIN = 0.05
-"""Seconds after which a signal is sent again whose exception was dropped."""
-
-
-class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP arrived.
-
-    It is not an `Exception`, so that ``except Exception`` does not catch it.
-
-    Args:
-        number: The signal's number.
+    Attributes:
+        name: Full name of the resource, or path of a damaged journal entry.
+        action: "deleted", "left", "gone" or "failed".
+        text: The reason.
+        costs: Whether it may cost money although nobody is known to be responsible for it.
     """
 
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
+    name: str
+    action: str
+    text: str
+    costs: bool = False
 
 
-@contextmanager
-def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Iterator[None]:
-    """Run `clean_up` however the block ends: success, error, SIGINT, SIGTERM or SIGHUP.
+class Judgement(NamedTuple):
+    """Whether to delete a resource, and why."""
 
-    A SIGHUP that is ignored, as after nohup, stays so. The first signal raises `Interrupted` in the
-    main thread. Later signals, and signals during the clean-up, only print a message. Python drops
-    an exception that is raised while it runs a finalizer or a callback of a weak reference; then
-    the signal is sent again.
+    delete: bool
+    why: str
 
-    Args:
-        clean_up: Called once, at the end of the block.
-        tell: Prints a message for the user.
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Deletes pyreactant's resources whose launcher is dead or whose lifetime is over.
+
+    A launcher that holds the lock of its entry is alive, and its resource is left.
+
+    Attributes:
+        deleter: Deletes them.
+        dry_run: Whether to report only, and delete nothing.
+        force: Whether to delete also what waits in the queue, if it is not known whether its
+            launcher is alive.
     """
-    over = raised = False
-    ended, again = threading.Event(), threading.Thread()
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal raised
-        if over or raised:
-            tell("deleting the queued resource; this cannot be interrupted")
-            return
-        raised = True
-        raise Interrupted(number)
+    deleter: Deleter
+    dry_run: bool = False
+    force: bool = False
 
-    def send_again(number: int) -> None:
-        while not ended.wait(_AGAIN):
-            if not (over or raised):
-                signal.pthread_kill(main, number)
+    def collect(self, parents: Iterable[str] = ()) -> list[Finding]:
+        """Handle what the journal lists, and then what other machines created.
 
-    def dropped(what: "sys.UnraisableHookArgs") -> None:
-        nonlocal raised, again
-        if over or not isinstance(what.exc_value, Interrupted):
-            hook(what)
-            return
-        if not again.is_alive():
-            again = threading.Thread(target=send_again, args=(what.exc_value.number,), daemon=True)
-            again.start()
-        raised = False  # at last: an exception that is raised in a hook is dropped too
+        Args:
+            parents: Projects and zones ("projects/P/locations/Z") in which resources of other
+                machines are deleted too, once their lifetime is over.
+        """
+        findings = []
+        for entry in self.deleter.journal.entries():
+            if isinstance(entry, Entry):
+                findings.append(self._guarded(entry.path, partial(self._recorded, entry)))
+            else:
+                reason = f"{entry} is damaged; inspect it and remove it"
+                findings.append(Finding(entry.name, "left", reason, costs=True))
+        known = {finding.name for finding in findings}
+        for parent in parents:
+            try:
+                resources = self.deleter.client.resources(parent)
+            except (CloudError, RequirementError) as error:
+                findings.append(Finding(parent, "failed", str(error), costs=True))
+                continue
+            findings += [
+                self._guarded(resource.path, partial(self._labelled, resource, resource.run))
+                for resource in resources
+                if resource.run is not None and resource.path not in known
+            ]
+        return findings
 
-    main = threading.get_ident()
-    hook, before = sys.unraisablehook, {}
-    try:
+    def _guarded(self, path: str, handle: Callable[[], Finding]) -> Finding:
+        """What became of a resource, also if it is not known."""
         try:
-            sys.unraisablehook = dropped
-            for number in _SIGNALS:
-                # Started by nohup, the run goes on when the terminal closes.
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                    before[number] = signal.signal(number, handle)
-            yield
-        finally:
-            # A signal that arrives just here raises, and the outer `finally` runs.
-            over = True
-    finally:
-        try:
-            clean_up()
-        finally:
-            ended.set()
-            if again.is_alive():
-                again.join()  # its last signal must not meet the handlers of before
-            sys.unraisablehook = hook
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            return handle()
+        except InFlightError as error:
+            return Finding(path, "left", str(error), costs=True)
+        except (CloudError, RequirementError) as error:
+            return Finding(path, "failed", str(error), costs=True)
+
+    def _recorded(self, entry: Entry) -> Finding:
+        """Handle a resource that this machine requested."""
+        path, process = entry.path, f"process {entry.pid} on {entry.host}"
+        launcher = self.deleter.journal.launcher(entry)
+        if launcher is Launcher.ALIVE:
+            return Finding(path, "left", f"its launcher ({process}) is alive")
+        resource = self.deleter.client.get(path)
+        if resource is not None and resource.run is None:
+            return Finding(path, "left", _unlabelled(path), costs=True)
+        reason = "its launcher is dead"
+        if resource is not None and resource.run == entry.run:
+            judged = self._judge(resource, entry.lifetime, kept=entry.kept, launcher=launcher)
+            if not judged.delete:
+                return Finding(path, "left", f"{judged.why} ({process})")
+            reason = judged.why
+        if self.dry_run:
+            return Finding(path, "left", f"{reason}; it would be deleted", costs=True)
+        deleted = self.deleter.delete_recorded(entry) is Outcome.DELETED
+        return Finding(path, "deleted" if deleted else "gone", reason)
+
+    def _labelled(self, resource: QueuedResource, run: str) -> Finding:
+        """Handle a resource that another machine requested."""
+        path, unknown = resource.path, Launcher.UNKNOWN
+        judged = self._judge(resource, resource.lifetime, kept=False, launcher=unknown)
+        if not judged.delete:
+            return Finding(path, "left", f"another machine created it; {judged.why}")
+        if self.dry_run:
+            return Finding(path, "left", f"{judged.why}; it would be deleted", costs=True)
+        self.deleter.delete(path, run)
+        return Finding(path, "deleted", judged.why)
+
+    def _judge(
+        self,
+        resource: QueuedResource,
+        lifetime: float | None,
+        *,
+        kept: bool,
+        launcher: Launcher,
+    ) -> Judgement:
+        """Whether to delete a resource whose launcher may be dead.
+
+        The lifetime begins with the nodes, and not in the queue.
+
+        Args:
+            lifetime: Seconds for which its nodes may exist; None if that is unknown.
+            kept: Whether its user is known to keep it.
+            launcher: What this machine knows of its launcher.
+        """
+        seen, dead = signs(self.deleter.client.nodes(resource)), launcher is Launcher.DEAD
+        silent = max(seen.silent or 0.0, 0.0)
+        if seen.launcher is Launcher.ALIVE and not dead:
+            return Judgement(False, f"its launcher was alive {silent:.0f} s ago")
+        if seen.age is not None and lifetime is not None and seen.age > lifetime + _MARGIN:
+            return Judgement(True, "its lifetime is over")
+        if kept or (seen.kept and not dead):
+            return Judgement(False, "its user asked to keep it")
+        if dead:
+            return Judgement(True, "its launcher is dead")
+        if seen.launcher is Launcher.DEAD:
+            return Judgement(True, f"its launcher is silent for {silent / 60:.0f} minutes")
+        if self.force and resource.state in QUEUED:
+            return Judgement(True, f"--force, and it is {resource.state}")
+        return Judgement(
+            False, "whether its launcher is alive is unknown, and its lifetime is not over"
+        )
+
+
+def _unlabelled(path: str) -> str:
+    return (
+        "it has no labels, so another user may have created it; if it is yours, run: "
+        f"{deletion_command(path)}"
+    )

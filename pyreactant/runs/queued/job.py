@@ -1,18 +1,124 @@
-"""Job: what to run on which slices, and its plan as text."""
+"""What runs on which slices, as data; its checks that cost nothing, and its plan as text."""
 
 import enum
 import math
+import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from ...arrays.runtimes.known import BACKENDS
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.generations import GIB
+from ..spec import Option, Processes, option
 from .reach import SshOptions
-from .request import Request, cost_of_forgetting
+from .request import HOUR, LONGEST, SHORTEST, SliceRequest, cost_of_forgetting
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceSettings(Processes):
+    """Which slices to create and how to use them; `places.tpu.TPU` documents the fields."""
+
+    accelerator_type: str = field(
+        kw_only=False,
+        metadata={
+            "option": Option(
+                "Slice of Cloud TPU, such as v6e-16.",
+                "Devices",
+                name="--topology",
+                variable="ACCELERATOR_TYPE",
+            )
+        },
+    )
+    project: str | None = option(
+        None, "GCP project that is billed.", "Cloud TPU", variable="PROJECT"
+    )
+    zone: str | None = option(
+        None, "Zone, such as asia-northeast1-b.", "Cloud TPU", variable="ZONE"
+    )
+    name: str | None = option(None, "Id of the queued resource.", "Cloud TPU", variable="QR_ID")
+    slice_count: int = option(
+        1, "Number of slices.", "Devices", name="--slices", variable="SLICE_COUNT"
+    )
+    provisioning: str = option("on-demand", "on-demand, spot or reserved.", "Cloud TPU")
+    spot: bool = False
+    reserved: bool = False
+    runtime_version: str | None = option(
+        None, "TPU VM image.", "Cloud TPU", variable="RUNTIME_VERSION", shown="the slice's own"
+    )
+    lifetime: float = option(6.0, "Hours after which the VMs delete the slices.", "Cloud TPU")
+    valid_for: float | None = option(
+        None,
+        "Hours that the request may wait in the queue.",
+        "Cloud TPU",
+        shown="as long as --wait",
+    )
+    wait: float = option(3600.0, "Seconds to wait for the resources.", "Time limits")
+    reach_timeout: float = option(300.0, "Seconds for the VMs to accept ssh.", "Time limits")
+    kept: bool = option(False, "Do not delete the slices.", "Cloud TPU", name="--keep")
+    network: str | None = option(None, "Network of the VMs.", "Cloud TPU")
+    subnetwork: str | None = option(None, "Subnetwork of the VMs.", "Cloud TPU")
+    internal_ips: bool = option(False, "Give the VMs no public IP addresses.", "Cloud TPU")
+    reach: str = option("gcloud", "gcloud (its key and settings) or ssh (your own).", "VMs")
+    user: str | None = option(None, "User on the VMs.", "VMs")
+    ssh_flags: tuple[str, ...] = option(
+        (), "Further flag of ssh, such as --ssh-flag=-p22; repeatable.", "VMs", name="--ssh-flag"
+    )
+    python: str | None = option(None, "Interpreter on the VMs that has every requirement.", "VMs")
+    platform: str = "tpu"
+    backend: str = "jax"
+    transport: str = option("rest", "Protocol of Google's client: rest or grpc.", "Cloud TPU")
+    store: str | None = option(
+        None, "Folder of Cloud Storage that also gets the value, such as gs://mine/values.", "VMs"
+    )
+    retries: InitVar[int | None] = None
+
+    def __post_init__(self, retries: int | None) -> None:
+        if retries is not None:
+            object.__setattr__(self, "max_restarts", retries)
+        # The job's keeper, and other shells, need not have these variables.
+        for name in ("project", "zone"):
+            object.__setattr__(self, name, getattr(self, name) or os.environ.get(name.upper()))
+        if isinstance(self.ssh_flags, list):  # of JSON
+            object.__setattr__(self, "ssh_flags", tuple(self.ssh_flags))
+
+    @property
+    def ssh(self) -> SshOptions:
+        """How the VMs are reached."""
+        return SshOptions(self.reach, self.user, self.ssh_flags)
+
+    def request(self, name: str = "") -> SliceRequest:
+        """The validated request for the slices.
+
+        It leaves the queue by itself, even if this machine is lost, when nobody waits for it.
+
+        Args:
+            name: Id of the queued resource if the settings have none.
+        """
+        for required in ("project", "zone"):
+            if not getattr(self, required):
+                raise InvalidArgumentError(f"give {argument(required)}, or set {required.upper()}")
+        chosen = {self.provisioning} - {"on-demand"}
+        chosen |= {kind for kind in ("spot", "reserved") if getattr(self, kind)}
+        if len(chosen) > 1:
+            raise InvalidArgumentError("a slice is spot or reserved, not both")
+        waiting = min(max(self.wait, SHORTEST), LONGEST)
+        return SliceRequest(
+            name=self.name or name,
+            project=str(self.project),
+            zone=str(self.zone),
+            accelerator_type=self.accelerator_type,
+            runtime_version=self.runtime_version or "",
+            slice_count=self.slice_count,
+            provisioning=next(iter(chosen), "on-demand"),
+            valid_for=waiting if self.valid_for is None else self.valid_for * HOUR,
+            lifetime=self.lifetime * HOUR,
+            network=self.network,
+            subnetwork=self.subnetwork,
+            internal_ips=self.internal_ips,
+        )
 
 
 class Phase(enum.Enum):
@@ -25,96 +131,74 @@ class Phase(enum.Enum):
     DELETING = "deletes the slices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What to run on which slices. Times are in seconds.
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears of a job.
 
     Attributes:
+        tell: Prints a message for the user.
+        show: Prints a line of output, prefixed with the worker's name.
+        enter: Is told which phase begins.
+    """
+
+    tell: Callable[[str], None]
+    show: Callable[[str], None] = lambda line: None
+    enter: Callable[[Phase], None] = lambda phase: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run on which slices.
+
+    Attributes:
+        settings: How the slices are used.
         request: The slices.
         out: Folder for logs, results and report; must not exist.
         program: Arguments of ``pyreactant run``; () for the sharded matmul.
-        backends: Runtimes to run, one after the other.
-        ssh: How workers are reached.
         copies: Files and folders that the program needs, below the working directory.
-        python: Interpreter on the workers that has every requirement; None installs one.
-        platform: Platform that the runtimes must use.
-        devices: CPU devices of each process if `platform` is "cpu"; otherwise 0.
         size: Side of the matmul's square matrices.
-        wait: Limit for the slices to become ACTIVE.
-        reach_timeout: Limit for the VMs to accept connections.
-        install_timeout: Limit for the installation.
-        timeout: Limit for the run of each runtime; None for no limit.
-        stall_timeout: Limit between two heartbeats of a program.
-        max_restarts: Maximum number of new attempts after a preemption.
-        deletion: Limit for the deletion of the slices of each attempt.
-        kept: Whether to keep the slices.
+        deletion: Limit in seconds for the deletion of the slices of each attempt.
 
     Raises:
         InvalidArgumentError: A value is not allowed.
     """
 
-    request: Request
+    settings: SliceSettings
+    request: SliceRequest
     out: Path
     program: Sequence[str] = ()
-    backends: Sequence[str] = tuple(BACKENDS)
-    ssh: SshOptions = field(default_factory=SshOptions)
     copies: Sequence[Path] = ()
-    python: str | None = None
-    platform: str = "tpu"
-    devices: int = 0
     size: int = 4096
-    wait: float = 3600.0
-    reach_timeout: float = 300.0
-    install_timeout: float = 2400.0
-    timeout: float | None = None
-    stall_timeout: float = 300.0
-    max_restarts: int = 0
     deletion: float = 900.0
-    kept: bool = False
+
+    @property
+    def backends(self) -> list[str]:
+        """Runtimes to run, one after the other."""
+        return [backend.strip() for backend in (self.settings.backend or "").split(",")]
 
     def most(self) -> str:
         """What the slices of all attempts cost at most, as text."""
-        return cost_of_forgetting(
-            self.request.topology, self.request.lifetime, attempts=self.max_restarts + 1
-        )
+        return cost_of_forgetting(self.request, attempts=self.settings.max_restarts + 1)
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.backends if name not in BACKENDS]
-        if unknown or not self.backends:
-            raise InvalidArgumentError(
-                f"unknown backend {unknown[0]!r}; known are: {', '.join(BACKENDS)}"
-                if unknown
-                else "name at least one backend"
-            )
         for name in self.backends:
-            if list(self.backends).count(name) > 1:
+            if name not in BACKENDS:
+                raise InvalidArgumentError(
+                    f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}"
+                )
+            if self.backends.count(name) > 1:
                 raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
-        for name, number, least in (
-            ("max_restarts", self.max_restarts, 0),
-            ("size", self.size, 1),
-            ("devices_per_process", self.devices, 0),
-        ):
-            if number < least:
-                raise InvalidArgumentError(
-                    f"{argument(name)} must be {least} or more, got {number}"
-                )
-        for name in ("wait", "reach_timeout", "install_timeout", "timeout", "stall_timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidArgumentError(
-                    f"{argument(name)} must be positive seconds, got {value:g}"
-                )
-        self._check_platform()
-
-    def _check_platform(self) -> None:
-        if self.platform not in _PLATFORMS:
+        if self.size < 1:
+            raise InvalidArgumentError(f"{argument('size')} must be 1 or more, got {self.size}")
+        platform, devices = self.settings.platform, self.settings.devices_per_process
+        if platform not in _PLATFORMS:
             raise InvalidArgumentError(
                 f"{argument('platform')} must be {' or '.join(_PLATFORMS)}, which the VMs of "
-                f"slices have, got {self.platform!r}"
+                f"slices have, got {platform!r}"
             )
-        if self.platform == "tpu" and self.devices:
+        if platform == "tpu" and devices:
             raise InvalidArgumentError(
-                f"{self.devices} devices per process were requested, but on TPU a process has all "
+                f"{devices} devices per process were requested, but on TPU a process has all "
                 f"{self.request.topology.devices_per_process} devices of its VM; omit "
                 f"{argument('devices_per_process')}, or use {argument('platform', 'cpu')}"
             )
@@ -149,8 +233,8 @@ def check_size(job: Job) -> None:
     from ...arrays.matmul import default_mesh
 
     slices, size = job.request.topology, job.size
-    on_tpu = job.platform == "tpu"
-    devices = slices.devices if on_tpu else slices.hosts * job.devices
+    on_tpu = job.settings.platform == "tpu"
+    devices = slices.devices if on_tpu else slices.hosts * (job.settings.devices_per_process or 0)
     if not devices:
         return  # the runtime chooses their number
     name = job.request.accelerator_type
@@ -178,31 +262,35 @@ _MATRICES = 3 * 4
 """Bytes of the matmul's matrices for each element of one."""
 
 _PLATFORMS = ("tpu", "cpu")
+_DELETE = "the slices, on success and on failure"
 _CHECK = "every block against the NumPy reference, and the runtimes against each other"
 
 
 def plan_text(job: Job) -> str:
     """The steps of a job, one on each line."""
-    request = job.request
+    request, settings = job.request, job.settings
     slices = request.topology
     per = "" if request.slice_count == 1 else f" x {request.slice_count} slices"
     count = f"{slices.hosts} {'VM' if slices.hosts == 1 else 'VMs'}"
     program = shlex.join(job.program) if job.program else f"sharded matmul, size {job.size}"
-    valid = "" if request.valid_for is None else f", at most {request.valid_for / 3600:g} h queued"
+    valid = "" if request.valid_for is None else f", at most {request.valid_for / HOUR:g} h queued"
+    install = settings.python or "Python, JAX and libtpu, verified by hash"
+    if "reactant" in job.backends and not settings.python:
+        install += "; Julia and Reactant"
+    end = "keep       the slices" if settings.kept else f"delete     {_DELETE}"
     lines = [
         f"slices     {request.accelerator_type}{per}: {slices.chips} chips, {count} with "
         f"{slices.chips_per_host} chips each",
         f"create     {request.path}",
         f"           {request.runtime_version}, {request.provisioning}{valid}",
         f"           nodes {', '.join(request.nodes)}",
-        f"wait       until ACTIVE, at most {job.wait:.0f} s",
-        f"reach      {count} with {job.ssh.method}",
+        f"wait       until ACTIVE, at most {settings.wait:.0f} s",
+        f"reach      {count} with {settings.reach}",
         f"copy       pyreactant and {program}" if job.program else "copy       pyreactant",
-        f"install    {job.python or 'Python, JAX and libtpu, verified by hash'}"
-        + ("; Julia and Reactant" if "reactant" in job.backends and not job.python else ""),
+        f"install    {install}",
         *(f"run        {program} on {backend}, {count}, supervised" for backend in job.backends),
         f"fetch      logs and results to {job.out}",
-        "keep       the slices" if job.kept else "delete     the slices, on success and on failure",
+        end,
         *([] if job.program else [f"check      {_CHECK}"]),
         f"at most    {job.most()}; then the slices delete themselves",
     ]

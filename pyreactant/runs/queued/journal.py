@@ -6,6 +6,7 @@ on machines that cannot see the launcher, there is a sign of life on the nodes o
 """
 
 import contextlib
+import enum
 import fcntl
 import json
 import os
@@ -20,7 +21,7 @@ from typing import IO
 from ...base.errors import RequirementError
 from ...base.files import earlier_state_folder, replacing, state_folder
 from ...base.settings import JOB
-from .request import HEARTBEAT_LABEL, KEPT_LABEL, Node, Request
+from .request import HEARTBEAT_LABEL, KEPT_LABEL, Node, SliceRequest
 
 _SCHEMA = 1
 _NAME = "queued-resources"
@@ -67,15 +68,13 @@ class Entry:
         return None if self.valid_for is None else self.asked + self.valid_for + self.lifetime
 
 
-def entry(request: Request, run: str, *, asked: float, kept: bool, active: bool = False) -> Entry:
+def entry(
+    request: SliceRequest, run: str, *, asked: float, kept: bool, active: bool = False
+) -> Entry:
     """The entry of a resource for which this process is responsible.
 
     Args:
-        request: The resource.
-        run: Label of the run.
         asked: Time of the request, or a time at which it is ACTIVE.
-        kept: Whether the user asked to keep it.
-        active: Whether it is ACTIVE.
     """
     return Entry(
         path=request.path,
@@ -92,6 +91,14 @@ def entry(request: Request, run: str, *, asked: float, kept: bool, active: bool 
     )
 
 
+class Launcher(enum.Enum):
+    """What is known of the process that is responsible for a resource."""
+
+    ALIVE = enum.auto()
+    DEAD = enum.auto()
+    UNKNOWN = enum.auto()
+
+
 class Journal:
     """A folder with one file for each run.
 
@@ -103,9 +110,9 @@ class Journal:
         self.folder = (state or state_folder()) / _NAME
         earlier = earlier_state_folder() if state is None else None
         self._folders = (self.folder,) if earlier is None else (self.folder, earlier / _NAME)
-        self._held: dict[str, IO[bytes]] = {}  # open locks, by run
+        self._locks: dict[str, IO[bytes]] = {}  # open ones, by run
 
-    def write(self, made: Entry) -> None:
+    def write(self, entry: Entry) -> None:
         """Write an entry to disk, and lock it until this process ends or forgets it.
 
         Call this before requesting the resource.
@@ -114,28 +121,32 @@ class Journal:
             RequirementError: The entry cannot be written or locked; then the resource must not be
                 requested.
         """
-        text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
-        first = made.run not in self._held
+        text = json.dumps({"schema": _SCHEMA, **asdict(entry)}, indent=1)
+        first = entry.run not in self._locks
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if first:
-                lock = (self.folder / f"{made.run}.lock").open("wb")
+                lock = (self.folder / f"{entry.run}.lock").open("wb")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                self._held[made.run] = lock
-            with replacing(self.folder / f"{made.run}.json", durable=True) as partial:
+                self._locks[entry.run] = lock
+            with replacing(self.folder / f"{entry.run}.json", durable=True) as partial:
                 partial.write_text(text, encoding="utf-8")
         except OSError as error:
             if first:
                 with contextlib.suppress(OSError):
-                    self.forget(made.run)  # a lock without its note
+                    self.forget(entry.run)  # a lock without its entry
             raise RequirementError(
                 f"the journal folder {self.folder} cannot be written and locked "
                 f"({error.strerror}); set XDG_STATE_HOME to a folder on this machine"
             ) from None
 
-    def of_job(self, job: str) -> list[Entry]:
-        """The entries of a job's slices."""
-        return [noted for noted in self.entries() if isinstance(noted, Entry) and noted.job == job]
+    def entries_of(self, *, job: str = "", path: str = "") -> list[Entry]:
+        """The entries of a job's slices, or of one resource."""
+        return [
+            entry
+            for entry in self.entries()
+            if isinstance(entry, Entry) and (entry.job == job if job else entry.path == path)
+        ]
 
     def note_trouble(self, run: str, trouble: str, *, first: bool = False) -> None:
         """Write to a run's entry, if there is one, why its deletion has not succeeded so far.
@@ -143,7 +154,6 @@ class Journal:
         A disk that is full, or cannot be written, does not end the deletion.
 
         Args:
-            run: Label of the run.
             trouble: Why; "" if there is no trouble any more.
             first: Whether to leave an entry that has a trouble unchanged.
         """
@@ -162,27 +172,27 @@ class Journal:
             for end in ("json", "lock"):
                 with contextlib.suppress(FileNotFoundError):
                     (folder / f"{run}.{end}").unlink()
-        if run in self._held:
-            self._held.pop(run).close()
+        if run in self._locks:
+            self._locks.pop(run).close()
 
-    def launcher(self, noted: Entry) -> str:
-        """State of an entry's launcher: "alive", "dead", or "unknown".
+    def launcher(self, entry: Entry) -> Launcher:
+        """What is known of an entry's launcher.
 
         It is alive if it holds its lock, be it in another container. A lock that is free says
         nothing about a launcher on another machine: not every network file system shares locks.
         """
         for folder in self._folders:
             try:
-                with (folder / f"{noted.run}.lock").open("r+b") as lock:
+                with (folder / f"{entry.run}.lock").open("r+b") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except FileNotFoundError:
                 continue
             except BlockingIOError:
-                return "alive"
+                return Launcher.ALIVE
             except OSError:
-                return "unknown"
-            return "dead" if noted.host == socket.gethostname() else "unknown"
-        return "unknown"
+                return Launcher.UNKNOWN
+            return Launcher.DEAD if entry.host == socket.gethostname() else Launcher.UNKNOWN
+        return Launcher.UNKNOWN
 
     def entries(self) -> Iterator[Entry | Path]:
         """All entries; the path of each file that is damaged."""
@@ -203,34 +213,27 @@ DEAD_AFTER = 600.0
 """Age of a sign of life, in seconds, from which its launcher counts as dead."""
 
 
-class Heartbeat:
-    """Calls `renew` now and again and again, in a thread, until `stop`.
+class Heartbeat(threading.Thread):
+    """Calls `renew` now and again and again, until `stop`.
 
     A renewal that fails ends nothing; the user sees each reason once.
-
-    Args:
-        renew: Writes the sign of life.
-        tell: Prints a message for the user.
-        interval: Seconds between two renewals.
     """
 
     def __init__(
         self, renew: Callable[[], None], tell: Callable[[str], None], interval: float
     ) -> None:
+        super().__init__(name="heartbeat", daemon=True)
         self._renew, self._tell, self._interval = renew, tell, interval
-        self._stopped = threading.Event()
-        self._trouble = ""
-
-    def start(self) -> None:
-        """Renew once, then go on in a thread."""
+        self._stopped, self._trouble = threading.Event(), ""
         self._try()  # before ssh begins: gcloud writes its keys to the same nodes
-        threading.Thread(target=self._go_on, name="heartbeat", daemon=True).start()
+        self.start()
 
     def stop(self) -> None:
         """End the renewals; one that is under way may still arrive."""
         self._stopped.set()
 
-    def _go_on(self) -> None:
+    def run(self) -> None:
+        """Renew until the end."""
         while not self._stopped.wait(self._interval):
             self._try()
 
@@ -262,14 +265,11 @@ class Signs:
     kept: bool
 
     @property
-    def alive(self) -> bool:
-        """Whether a launcher must be alive."""
-        return not self.kept and self.silent is not None and self.silent <= DEAD_AFTER
-
-    @property
-    def dead(self) -> bool:
-        """Whether the launcher must be dead."""
-        return not self.kept and self.silent is not None and self.silent > DEAD_AFTER
+    def launcher(self) -> Launcher:
+        """What they say of the launcher."""
+        if self.kept or self.silent is None:
+            return Launcher.UNKNOWN
+        return Launcher.DEAD if self.silent > DEAD_AFTER else Launcher.ALIVE
 
 
 def signs(nodes: Sequence[Node]) -> Signs:

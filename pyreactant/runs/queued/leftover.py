@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.slices.topology import topology
-from .deletion import deletion_command
-from .journal import Entry, Journal
-from .request import usd_per_hour
+from .journal import Entry, Journal, Launcher
+from .request import deletion_command, usd_per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,46 +56,43 @@ def leftovers(
     """The slices of a job, or of one name, that nothing uses or whose deletion is refused.
 
     Args:
-        journal: The journal.
-        job: Id of the job.
         path: Full name of a queued resource, in place of a job.
         damaged_since: A damaged entry that was written since then may be the job's; None if none.
     """
-    for noted in journal.entries():
-        if isinstance(noted, Path):
-            if damaged_since is not None and _written(noted) >= damaged_since:
-                yield _of_damaged(noted)
-        elif (job and noted.job == job) or (path and noted.path == path):
-            launcher = journal.launcher(noted)
-            if noted.kept or noted.trouble or launcher == "dead":
-                yield _of(noted, alive=launcher == "alive")
+    for entry in journal.entries_of(job=job, path=path):
+        launcher = journal.launcher(entry)
+        if entry.kept or entry.trouble or launcher is Launcher.DEAD:
+            yield _leftover(entry, launcher)
+    for file in journal.entries():
+        if isinstance(file, Path) and damaged_since is not None and _written(file) >= damaged_since:
+            yield _of_damaged(file)
 
 
-def _of(noted: Entry, *, alive: bool) -> Leftover:
-    process = f"process {noted.pid} on {noted.host}"
-    if alive and noted.trouble:
-        why = f"{process} tries to delete it, so far without success ({noted.trouble})"
-    elif noted.trouble:
-        why = f"it could not be deleted ({noted.trouble})"
-    elif noted.kept:
+def _leftover(entry: Entry, launcher: Launcher) -> Leftover:
+    process = f"process {entry.pid} on {entry.host}"
+    if launcher is Launcher.ALIVE and entry.trouble:
+        why = f"{process} tries to delete it, so far without success ({entry.trouble})"
+    elif entry.trouble:
+        why = f"it could not be deleted ({entry.trouble})"
+    elif entry.kept:
         why = "its user asked to keep it"
     else:
         why = f"its launcher ({process}) ended without deleting it"
     hourly = None
-    if noted.accelerator_type:
-        hourly = usd_per_hour(topology(noted.accelerator_type, noted.slice_count))
-    _, project, _, zone, _, name = noted.path.split("/")
+    if entry.accelerator_type:
+        hourly = usd_per_hour(topology(entry.accelerator_type, entry.slice_count))
+    _, project, _, zone, _, name = entry.path.split("/")
     command = f"pyreactant tpu delete --name {name} --project {project} --zone {zone}"
-    if noted.job:
-        command = f"pyreactant jobs cancel {noted.job}"
+    if entry.job:
+        command = f"pyreactant jobs cancel {entry.job}"
     return Leftover(
-        path=noted.path,
+        path=entry.path,
         why=why,
         usd_per_hour=hourly,
-        usd=None if hourly is None else hourly * noted.lifetime / 3600,
-        over=noted.over,
-        command=f"{command}   (or {deletion_command(noted.path)})",
-        kept=noted.kept and not noted.trouble,
+        usd=None if hourly is None else hourly * entry.lifetime / 3600,
+        over=entry.over,
+        command=f"{command}   (or {deletion_command(entry.path)})",
+        kept=entry.kept and not entry.trouble,
     )
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import DeadlineError, FileError, RequirementError
-from .deletion import delete_and_wait
-from .journal import CLOCK_TOLERANCE, Heartbeat, Journal, entry
+from ...base.say import Repeated
+from .deletion import Deleter, Outcome
+from .journal import CLOCK_TOLERANCE, Heartbeat, entry
 from .request import (
     ENDED,
     PREEMPTED,
@@ -21,18 +22,14 @@ from .request import (
     CloudError,
     NotOursError,
     PreemptedError,
-    Request,
-    Resource,
+    QueuedResource,
+    SliceRequest,
     Worker,
     cost_of_forgetting,
 )
 
 if TYPE_CHECKING:
     from .client import Client
-
-
-_SAID_AGAIN = 60.0
-"""Seconds after which the user sees again what a command waits for."""
 
 
 def scripts_folder() -> Path:
@@ -48,7 +45,7 @@ def scripts_folder() -> Path:
     raise FileError(f"gcloud/expire.sh is neither beside {package} nor in it; reinstall pyreactant")
 
 
-def startup_script(request: Request) -> str:
+def startup_script(request: SliceRequest) -> str:
     """expire.sh with this request's RESOURCE and LIFETIME, for the metadata of every node."""
     text = (scripts_folder() / "expire.sh").read_text(encoding="utf-8")
     first, _, rest = text.partition("\n")
@@ -77,30 +74,20 @@ class Lease:
     """One queued resource that this process must delete.
 
     Attributes:
-        client: Client of the API.
+        deleter: Deletes it, and has the client, the journal and the times of all steps.
         request: The resource to create.
         run: Label of this run, on the resource and in the journal.
-        journal: Journal that records the resource.
-        tell: Prints a message for the user.
         kept: Whether the resource outlives this process.
         to_keep: Whether `keep` will be called once the resource is ACTIVE.
-        pause: Seconds between two polls at first; grows to ten times that.
-        unseen: Seconds after a request within which the resource may not be visible yet.
-        deletion: Seconds that a deletion may take, including broken connections.
         heartbeat: Seconds between two signs of life on the nodes.
         bare: Seconds for which the resource may be ACTIVE, and cost money, without all of its VMs.
     """
 
-    client: "Client"
-    request: Request
+    deleter: Deleter
+    request: SliceRequest
     run: str
-    journal: Journal
-    tell: Callable[[str], None]
     kept: bool = False
     to_keep: bool = False
-    pause: float = 1.0
-    unseen: float = 10.0
-    deletion: float = 900.0
     heartbeat: float = 120.0
     bare: float = 600.0
     _stage: Stage = field(default=Stage.UNASKED, init=False)
@@ -114,20 +101,20 @@ class Lease:
 
         Raises:
             CloudError: The API refuses, or the name is taken.
-            RequirementError: The journal cannot be written.
-            RequirementError: There are no usable credentials; nothing was requested.
+            RequirementError: The journal cannot be written, or there are no usable credentials;
+                nothing was requested.
         """
         request = self.request
         # Credentials that expired must show before the request.
-        taken = self.client.get(request.path) is not None
-        cost = cost_of_forgetting(request.topology, request.lifetime)
-        self.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
+        taken = self.deleter.client.get(request.path) is not None
+        cost = cost_of_forgetting(request)
+        self.deleter.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
         asked = time.time()
-        self.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
+        self.deleter.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
         self._asked, self._stage = asked, Stage.ASKED
         try:
             with _after_the_request():
-                self._operation = self.client.create(
+                self._operation = self.deleter.client.create(
                     request,
                     self.run,
                     startup_script(request),
@@ -135,10 +122,10 @@ class Lease:
                 )
         except NotOursError:
             self._stage = Stage.REFUSED
-            found = self.client.get(request.path)
-            if found is not None and (taken or found.run is not None):
+            resource = self.deleter.client.get(request.path)
+            if resource is not None and (taken or resource.run is not None):
                 self._stage = Stage.UNASKED  # another's resource: there is nothing to delete
-                self.journal.forget(self.run)
+                self.deleter.journal.forget(self.run)
             raise
         except CloudError as error:
             if not error.later:
@@ -157,54 +144,48 @@ class Lease:
         with _after_the_request():
             workers = self._wait(timeout)
         if not (self.kept or self.to_keep):
-            renew = partial(self.client.renew, self.request)
-            self._heart = Heartbeat(renew, self.tell, self.heartbeat)
-            self._heart.start()
+            renew = partial(self.deleter.client.renew, self.request)
+            self._heart = Heartbeat(renew, self.deleter.tell, self.heartbeat)
         return workers
 
     def _wait(self, timeout: float) -> list[Worker]:
-        deadline = time.monotonic() + timeout
-        pause, state, since, printed = self.pause, "", time.monotonic(), 0.0
+        name, hosts = self.request.name, self.request.topology.hosts
+        start = since = time.monotonic()
+        pause, state, repeated = self.deleter.pause, "", Repeated(self.deleter.tell)
         while True:
-            found = self._poll()
+            resource = self._poll()
             now = time.monotonic()
-            if found is not None and found.state != state:
-                state, since, printed = found.state, now, 0.0
-            reason = f": {found.reason}" if found is not None and found.reason else ""
-            if found is not None and found.state == READY:
-                workers = self.client.workers(self.request)
-                if found.run is None and now - since > self.unseen:
+            if resource is not None and resource.state != state:
+                state, since = resource.state, now
+            reason = f": {resource.reason}" if resource is not None and resource.reason else ""
+            if resource is not None and state == READY:
+                workers = self.deleter.client.workers(self.request)
+                active = f"{name} is ACTIVE for {now - since:.0f} s"
+                if resource.run is None and now - since > self.deleter.unseen:
                     self.kept = False
                     raise CloudError(
-                        f"{self.request.name} is ACTIVE for {now - since:.0f} s, and Cloud TPU's "
-                        "answers lack its labels, without which no command recognises it; request "
-                        "it again"
+                        f"{active}, and Cloud TPU's answers lack its labels, without which no "
+                        "command recognises it; request it again"
                     )
-                if found.run is not None and len(workers) == self.request.topology.hosts:
+                if resource.run is not None and len(workers) == hosts:
                     return workers
-                labels = "" if found.run else ", without its labels"
-                reason = (
-                    f", with {len(workers)} of {self.request.topology.hosts} VMs{labels}{reason}"
-                )
+                labels = "" if resource.run else ", without its labels"
+                reason = f", with {len(workers)} of {hosts} VMs{labels}{reason}"
                 if now - since > self.bare:
                     raise CloudError(
-                        f"{self.request.name} is ACTIVE for {now - since:.0f} s{reason}; Cloud TPU "
-                        "must list all VMs by then; request it again, or in another zone"
+                        f"{active}{reason}; Cloud TPU must list all VMs by then; request it again, "
+                        "or in another zone"
                     )
-            if now - printed > _SAID_AGAIN or not printed:
-                printed = now
-                self.tell(
-                    f"{self.request.name} is {state or 'not visible yet'} "
-                    f"(for {now - since:.0f} s){reason}"
-                )
-            if now > deadline:
+            shown = f"{name} is {state or 'not visible yet'}"
+            repeated.say(f"{shown} (for {now - since:.0f} s){reason}", about=shown)
+            if now - start > timeout:
                 raise DeadlineError(
-                    f"{self.request.name} is {state or 'not visible'} and not ACTIVE after "
-                    f"{timeout:.0f} s; wait longer (--wait), or request fewer chips, another zone "
-                    "or another kind of provisioning"
+                    f"{name} is {state or 'not visible'} and not ACTIVE after {timeout:.0f} s; "
+                    "wait longer (--wait), or request fewer chips, another zone or another kind of "
+                    "provisioning"
                 )
-            time.sleep(min(pause, max(deadline - now, 0.01)))
-            pause = min(pause * 1.2, self.pause * 10)
+            time.sleep(min(pause, max(start + timeout - now, 0.01)))
+            pause = min(pause * 1.2, self.deleter.pause * 10)
 
     def keep(self) -> None:
         """Keep the resource after this process, until its lifetime is over.
@@ -213,7 +194,7 @@ class Lease:
             CloudError: The journal cannot be written.
         """
         with _after_the_request():
-            self.journal.write(
+            self.deleter.journal.write(
                 entry(self.request, self.run, asked=time.time(), kept=True, active=True)
             )
         self.kept = True
@@ -221,48 +202,47 @@ class Lease:
     def check(self) -> None:
         """Raise PreemptedError or CloudError if the resource is no longer ACTIVE."""
         with _after_the_request():
-            found = self._poll()
-        if found is None or found.state != READY:
+            resource = self._poll()
+        if resource is None or resource.state != READY:
             raise CloudError(f"{self.request.name} is no longer ACTIVE")
 
-    def _poll(self) -> Resource | None:
+    def _poll(self) -> QueuedResource | None:
         """The resource's current state; raises if it can no longer become ACTIVE."""
-        found = self.client.get(self.request.path)
-        name = self.request.name
-        if found is None:
-            failed = self.client.operation_error(self._operation)
+        resource, name = self.deleter.client.get(self.request.path), self.request.name
+        if resource is None:
+            failed = self.deleter.client.operation_error(self._operation)
             if failed is not None:
                 self._stage = max(self._stage, Stage.FAILED)
                 raise CloudError(f"Cloud TPU did not create {name}: {failed}")
             if self._stage is Stage.SEEN:
                 raise CloudError(f"{name} was deleted by somebody else")
             return None
-        if found.run != self.run and not self._is_ours(found):
+        if resource.run != self.run and not self._is_ours(resource):
             raise CloudError(f"{name} was deleted, and another resource has its name now")
-        if self._stage is not Stage.SEEN and found.created is not None:
-            wrong = clock_error(found.created.timestamp(), self._asked, time.time())
+        if self._stage is not Stage.SEEN and resource.created is not None:
+            wrong = clock_error(resource.created.timestamp(), self._asked, time.time())
             if wrong:
-                self.tell(wrong)
-        self._stage, self._created = Stage.SEEN, self._created or found.created
-        if found.state in PREEMPTED:
-            cause = "by Cloud TPU (preempted)" if found.by_service else "by a user"
-            raise PreemptedError(f"{name} is {found.state} {cause}; its VMs are gone")
-        if found.state == "FAILED":
-            reason = found.reason or "it gave no reason"
+                self.deleter.tell(wrong)
+        self._stage, self._created = Stage.SEEN, self._created or resource.created
+        if resource.state in PREEMPTED:
+            cause = "by Cloud TPU (preempted)" if resource.by_service else "by a user"
+            raise PreemptedError(f"{name} is {resource.state} {cause}; its VMs are gone")
+        if resource.state == "FAILED":
+            reason = resource.reason or "it gave no reason"
             raise CloudError(f"Cloud TPU could not provide {name}: {reason}")
-        if found.state == "DELETING":
+        if resource.state == "DELETING":
             raise CloudError(f"{name} is being deleted by somebody else")
-        return found  # a state that is not known may be one that ends
+        return resource  # a state that is not known may be one that ends
 
-    def _is_ours(self, found: Resource) -> bool:
+    def _is_ours(self, resource: QueuedResource) -> bool:
         """Whether a resource whose labels the API does not say is this run's.
 
         The API answered the request for this name, and the resource is the one seen first.
         """
-        if found.run is not None or self._stage < Stage.ACCEPTED:
+        if resource.run is not None or self._stage < Stage.ACCEPTED:
             return False
-        self._created = self._created or found.created
-        return found.created in (None, self._created)
+        self._created = self._created or resource.created
+        return resource.created in (None, self._created)
 
     def close(self) -> None:
         """Delete the resource and wait until it is gone, unless it is kept.
@@ -277,25 +257,20 @@ class Lease:
         seen = self._stage is Stage.SEEN
         if self._stage is Stage.UNASKED or (self.kept and seen):
             return
-        outcome = delete_and_wait(
-            self.client,
+        outcome = self.deleter.delete(
             self.request.path,
             self.run,
-            journal=self.journal,
-            tell=self.tell,
-            unseen=0.0 if seen else self.unseen,
-            timeout=self.deletion,
-            pause=self.pause,
+            unseen=0.0 if seen else self.deleter.unseen,
             is_ours=self._is_ours,
         )
-        if outcome != "gone" or seen or self._stage in (Stage.REFUSED, Stage.FAILED):
-            self.journal.forget(self.run)
+        if outcome is not Outcome.GONE or seen or self._stage in (Stage.REFUSED, Stage.FAILED):
+            self.deleter.journal.forget(self.run)
             return
         trouble = (
             f"{self.request.name} did not appear, and whether the request arrived is not known"
         )
-        self.journal.note_trouble(self.run, trouble)
-        self.tell(f"{trouble}; run in some minutes: pyreactant tpu gc")
+        self.deleter.journal.note_trouble(self.run, trouble)
+        self.deleter.tell(f"{trouble}; run in some minutes: pyreactant tpu gc")
 
 
 @contextmanager
@@ -336,24 +311,24 @@ def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], 
         PreemptedError: Its VMs were taken away.
         CloudError: It does not exist, or can no longer become ACTIVE.
     """
-    name, start, state, said = path.rpartition("/")[2], time.monotonic(), "", 0.0
+    name, start = path.rpartition("/")[2], time.monotonic()
+    repeated = Repeated(tell)
     while True:
-        found = client.get(path)
-        if found is None:
+        resource = client.get(path)
+        if resource is None:
             raise CloudError(f"there is no queued resource {path}")
-        now = time.monotonic()
-        if found.state != state or now - said > _SAID_AGAIN:
-            state, said = found.state, now
-            tell(
-                f"{name} is {state}{f': {found.reason}' if found.reason else ''}; waiting for "
-                f"another {max(start + timeout - now, 0):.0f} s"
-            )
+        state, reason, waited = resource.state, resource.reason, time.monotonic() - start
+        repeated.say(
+            f"{name} is {state}{f': {reason}' if reason else ''}; waiting for another "
+            f"{max(timeout - waited, 0):.0f} s",
+            about=state,
+        )
         if state == READY:
             return
         if state in PREEMPTED:
             raise PreemptedError(f"{name} is {state}; its VMs are gone")
         if state in ENDED:
-            raise CloudError(f"{name} is {state} and cannot become ACTIVE: {found.reason}")
-        if now - start > timeout:
+            raise CloudError(f"{name} is {state} and cannot become ACTIVE: {reason}")
+        if waited > timeout:
             raise DeadlineError(f"{name} is {state} and not ACTIVE after {timeout:.0f} s")
         time.sleep(min(5.0, timeout / 10))

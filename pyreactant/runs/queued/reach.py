@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base.errors import InvalidArgumentError, RequirementError
-from .request import CloudError, Request, Worker
+from .request import CloudError, SliceRequest, Worker
 
 if TYPE_CHECKING:
     from .client import Client
@@ -63,32 +63,30 @@ class SshOptions:
         if wrong:
             raise InvalidArgumentError(f"an ssh flag must start with '-', got {wrong[0]!r}")
 
-    def check(self, environ: Mapping[str, str] = os.environ) -> None:
+    def check(self) -> None:
         """Check that the tools and the key are usable, before anything costs money.
 
         Raises:
             RequirementError: Something is missing; the message has the command to run.
         """
         for tool in ("gcloud", "ssh") if self.method == "gcloud" else ("ssh",):
-            if shutil.which(tool, path=environ.get("PATH")) is None:
+            if shutil.which(tool) is None:
                 source = {"gcloud": "https://cloud.google.com/sdk/docs/install", "ssh": "OpenSSH"}
                 raise RequirementError(f"{tool} is not in PATH; install it: {source[tool]}")
         if self.method == "gcloud":
-            _check_key(environ)
+            _check_key()
 
-    def commands(
-        self, request: Request, workers: Sequence[Worker], environ: Mapping[str, str] = os.environ
-    ) -> dict[Worker, list[str]]:
+    def commands(self, request: SliceRequest, workers: Sequence[Worker]) -> dict[Worker, list[str]]:
         """For each worker the argument list to which a remote command is appended.
 
         Raises:
             CloudError: gcloud failed, or lists other workers than the API.
         """
         if self.method == "gcloud":
-            return _gcloud_commands(self, request, workers, environ)
+            return self._gcloud_commands(request, workers)
         return {worker: self._ssh_command(request, worker) for worker in workers}
 
-    def _ssh_command(self, request: Request, worker: Worker) -> list[str]:
+    def _ssh_command(self, request: SliceRequest, worker: Worker) -> list[str]:
         address = worker.internal if request.internal_ips else worker.external or worker.internal
         user = [f"-l{self.user}"] if self.user else []
         # Other VMs get the same addresses later; a node's number is never reused.
@@ -96,25 +94,48 @@ class SshOptions:
         host = ["-oStrictHostKeyChecking=accept-new", alias, *user, "--", address]
         return ["ssh", "-T", *_SSH_OPTIONS, *self.flags, *host]
 
+    def _gcloud_commands(
+        self, request: SliceRequest, workers: Sequence[Worker]
+    ) -> dict[Worker, list[str]]:
+        commands = {}
+        for node in dict.fromkeys(worker.node for worker in workers):
+            base = [
+                *("gcloud", "compute", "tpus", "tpu-vm", "ssh"),
+                f"{self.user}@{node}" if self.user else node,
+                *(f"--project={request.project}", f"--zone={request.zone}", "--quiet"),
+                *(["--internal-ip"] if request.internal_ips else []),
+                *(f"--ssh-flag={flag}" for flag in self.flags),
+            ]
+            # The first call copies the key into the node's metadata. It may fail, because the guest
+            # agent of the VM may not have read the key yet.
+            _gcloud([*base, "--worker=0", "--command=true"], may_fail=True)
+            output = _gcloud([*base, "--worker=all", "--dry-run", f"--command={_PLACEHOLDER}"])
+            lines = [line for line in output.splitlines() if line.endswith(f"-- {_PLACEHOLDER}")]
+            of_node = [worker for worker in workers if worker.node == node]
+            if len(lines) != len(of_node):
+                raise CloudError(
+                    f"gcloud lists {len(lines)} workers of {node}, but the API lists "
+                    f"{len(of_node)}: {output}"
+                )
+            for worker, line in zip(of_node, lines, strict=True):
+                program, *arguments = shlex.split(line)[:-1]
+                commands[worker] = [program, *_SSH_OPTIONS, *arguments]
+        return commands
+
 
 def command_on(
     client: "Client",
-    request: Request,
+    request: SliceRequest,
     ssh: SshOptions,
     index: int,
     *,
     command: Sequence[str] = (),
     terminal: bool = False,
 ) -> list[str]:
-    """The argument list that runs a command on one worker.
+    """The argument list that runs a command, or a shell, on one worker.
 
     Args:
-        client: Client of the API.
-        request: The slices, which must be ACTIVE.
-        ssh: How workers are reached.
         index: Index of the worker over all slices, from 0.
-        command: Argument list of the command; () for a shell.
-        terminal: Whether to request a terminal.
 
     Raises:
         CloudError: The worker does not exist.
@@ -131,62 +152,24 @@ def command_on(
     return [*argv, *([shlex.join(command)] if command else [])]
 
 
-def _check_key(environ: Mapping[str, str]) -> None:
+def _check_key() -> None:
     """Raise RequirementError if gcloud's key has a passphrase and no agent holds the key."""
-    key = os.path.join(environ.get("HOME", ""), ".ssh", "google_compute_engine")  # noqa: PTH118
-    if not os.path.exists(key):  # noqa: PTH110 - gcloud creates it
-        return
-    opened = _succeeds(["ssh-keygen", "-y", "-P", "", "-f", key], environ)
-    if not opened and not _succeeds(["ssh-add", "-T", f"{key}.pub"], environ):
+    key = Path.home() / ".ssh" / "google_compute_engine"
+    if not key.exists():
+        return  # gcloud creates it
+    checks = (["ssh-keygen", "-y", "-P", "", "-f", key], ["ssh-add", "-T", f"{key}.pub"])
+    quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 20}
+    if all(subprocess.run(argv, **quiet).returncode for argv in checks):  # type: ignore[call-overload]
         raise RequirementError(
             f"the ssh key {key} has a passphrase and no agent holds it; run: "
-            f"eval $(ssh-agent) && ssh-add {shlex.quote(key)}"
+            f"eval $(ssh-agent) && ssh-add {shlex.quote(str(key))}"
         )
 
 
-def _succeeds(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether a command ends with exit code 0."""
-    done = subprocess.run(
-        argv, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=20
-    )
-    return done.returncode == 0
-
-
-def _gcloud_commands(
-    ssh: SshOptions, request: Request, workers: Sequence[Worker], environ: Mapping[str, str]
-) -> dict[Worker, list[str]]:
-    commands = {}
-    for node in dict.fromkeys(worker.node for worker in workers):
-        base = [
-            *("gcloud", "compute", "tpus", "tpu-vm", "ssh"),
-            f"{ssh.user}@{node}" if ssh.user else node,
-            *(f"--project={request.project}", f"--zone={request.zone}", "--quiet"),
-            *(["--internal-ip"] if request.internal_ips else []),
-            *(f"--ssh-flag={flag}" for flag in ssh.flags),
-        ]
-        # The first call copies the key into the node's metadata. It may fail, because the guest
-        # agent of the VM may not have read the key yet.
-        _gcloud([*base, "--worker=0", "--command=true"], environ, may_fail=True)
-        every = [*base, "--worker=all", "--dry-run", f"--command={_PLACEHOLDER}"]
-        output = _gcloud(every, environ)
-        lines = [line for line in output.splitlines() if line.endswith(f"-- {_PLACEHOLDER}")]
-        of_node = [worker for worker in workers if worker.node == node]
-        if len(lines) != len(of_node):
-            raise CloudError(
-                f"gcloud lists {len(lines)} workers of {node}, but the API lists {len(of_node)}: "
-                f"{output}"
-            )
-        for worker, line in zip(of_node, lines, strict=True):
-            program, *arguments = shlex.split(line)[:-1]
-            commands[worker] = [program, *_SSH_OPTIONS, *arguments]
-    return commands
-
-
-def _gcloud(argv: list[str], environ: Mapping[str, str], *, may_fail: bool = False) -> str:
+def _gcloud(argv: list[str], *, may_fail: bool = False) -> str:
     try:
         done = subprocess.run(
             argv,
-            env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -216,23 +199,56 @@ _SSH_FAILED = 255
 
 @dataclass(slots=True)
 class Session:
-    """A command on one worker.
+    """A command on one worker; its output is read, logged and shown in a thread.
 
     Attributes:
         worker: The worker.
         process: The ssh process on this machine.
         log: File with the output.
+        show: Called with the worker and each line of the output.
         code: Exit status of ssh; None while it runs.
         reported: Exit status that worker.sh reported; None if it reported none.
-        threads: The reader of the output, and the writer of the input.
     """
 
     worker: Worker
     process: subprocess.Popen[bytes]
     log: Path
+    show: Callable[[Worker, str], None]
     code: int | None = None
     reported: int | None = None
-    threads: list[threading.Thread] = field(default_factory=list)
+    _reader: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        stream = self.process.stdout or self.process.stderr
+        assert stream is not None
+        with contextlib.suppress(ValueError, OSError):  # the stream was closed by `end`
+            for line in stream:
+                text = line.decode(errors="replace").rstrip("\n")
+                done = text.startswith(f"{_DONE} ")
+                with contextlib.suppress(OSError):  # the disk is full: read on, or ssh would wait
+                    with self.log.open("ab") as log:
+                        log.write(line)
+                    if not done:
+                        self.show(self.worker, text)
+                if done:
+                    with contextlib.suppress(ValueError):
+                        self.reported = int(text.split()[1])
+
+    def has_ended(self) -> bool:
+        """Whether ssh has ended, and its last lines are read."""
+        if self.code is None and self.process.poll() is not None:
+            self._reader.join(timeout=5)
+            self.code = self.process.returncode
+        return self.code is not None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to ssh; worker.sh ends because its input closes."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, number)
 
     def tail(self, lines: int = 3) -> str:
         """The last lines of the output."""
@@ -257,28 +273,22 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one step on all workers.
-
-    Args:
-        commands: For each worker the argument list that reaches it.
-        folder: Folder for the logs.
-        show: Called with a worker and each line of its output.
-    """
+    """The sessions of one step on all workers."""
 
     def __init__(
         self,
         commands: Mapping[Worker, Sequence[str]],
         folder: Path,
-        show: Callable[[Worker, str], None],
+        show: Callable[[Worker, str], None] = lambda worker, line: None,
     ) -> None:
-        self.commands, self._folder, self._show = commands, folder, show
+        self._commands, self._folder, self._show = commands, folder, show
         self.running: list[Session] = []
 
     def start(
         self,
         name: str,
         command: Callable[[Worker], Sequence[str]],
-        data: bytes | Path | None = None,
+        data: bytes | Path = b"",
         *,
         keep_open: bool = False,
         out: Callable[[Worker], Path | None] = lambda _: None,
@@ -288,45 +298,36 @@ class Sessions:
         Args:
             name: Name of the step and of its logs.
             command: The remote argument list for a worker.
-            data: Standard input of the command: bytes, or a file.
+            data: Standard input of the command: at most a page of bytes, or a file.
             keep_open: Whether standard input stays open after `data`; its end then tells the
                 command that this process is gone.
             out: File for the command's standard output; only errors are logged then. None
                 logs both.
         """
         self.running = []
-        for worker in self.commands:
-            log = self._folder / f"{name}-{worker.node}-{worker.index}.log"
+        for worker, reach in self._commands.items():
             remote = shlex.join(command(worker))  # the remote side is a shell
             file = out(worker)
-            target: IO[bytes] | int = subprocess.PIPE if file is None else file.open("wb")
-            process = subprocess.Popen(
-                [*self.commands[worker], remote],
-                stdin=subprocess.PIPE,
-                stdout=target,
-                stderr=subprocess.STDOUT if file is None else subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C must reach this process only; `end` ends ssh
-            )
-            if not isinstance(target, int):
-                target.close()
-            session = Session(worker, process, log)
-            stream = process.stdout if file is None else process.stderr
-            _start_thread(session, self._read_output, session, stream)
-            _start_thread(session, _write_input, process.stdin, data, keep_open)
-            self.running.append(session)
-
-    def _read_output(self, session: Session, stream: IO[bytes]) -> None:
-        with contextlib.suppress(ValueError, OSError):  # the stream was closed by `end`
-            for line in stream:
-                text = line.decode(errors="replace").rstrip("\n")
-                with contextlib.suppress(OSError):  # the disk is full: read on, or ssh would wait
-                    with session.log.open("ab") as log:
-                        log.write(line)
-                    if not text.startswith(f"{_DONE} "):
-                        self._show(session.worker, text)
-                if text.startswith(f"{_DONE} "):
-                    with contextlib.suppress(ValueError):
-                        session.reported = int(text.split()[1])
+            with contextlib.ExitStack() as files:
+                process = subprocess.Popen(
+                    [*reach, remote],
+                    stdin=files.enter_context(data.open("rb"))
+                    if isinstance(data, Path)
+                    else subprocess.PIPE,
+                    stdout=subprocess.PIPE
+                    if file is None
+                    else files.enter_context(file.open("wb")),
+                    stderr=subprocess.STDOUT if file is None else subprocess.PIPE,
+                    start_new_session=True,  # Ctrl-C must reach this process only; `end` ends ssh
+                )
+            if isinstance(data, bytes) and process.stdin is not None:
+                with contextlib.suppress(OSError):  # ssh has ended
+                    process.stdin.write(data)
+                    process.stdin.flush()
+                    if not keep_open:
+                        process.stdin.close()
+            log = self._folder / f"{name}-{worker.node}-{worker.index}.log"
+            self.running.append(Session(worker, process, log, self._show))
 
     def wait(
         self, timeout: float | None, grace: float = 5.0, check: Callable[[], None] = lambda: None
@@ -346,13 +347,11 @@ class Sessions:
         end = math.inf if timeout is None else checked + timeout
         first: Session | None = None
         try:
-            while any(session.code is None for session in self.running):
+            while waiting := [session for session in self.running if session.code is None]:
                 now = time.monotonic()
-                for session in self.running:
-                    if session.code is None and session.process.poll() is not None:
-                        self._finish(session)
-                        if first is None and session.failure():
-                            first, end = session, min(end, now + grace)
+                for session in waiting:
+                    if session.has_ended() and first is None and session.failure():
+                        first, end = session, min(end, now + grace)
                 if now > end:
                     break
                 if now - checked > 10:
@@ -363,40 +362,15 @@ class Sessions:
             self.end()
         return first or next((s for s in self.running if s.failure()), None)
 
-    def _finish(self, session: Session) -> None:
-        session.code = session.process.returncode
-        session.threads[0].join(timeout=5)  # until the last lines are read
-
     def end(self) -> None:
-        """End every ssh that still runs; worker.sh then ends because its input closes."""
-        left = [session for session in self.running if session.code is None]
+        """End every ssh that still runs."""
+        left = [session for session in self.running if not session.has_ended()]
         for session in left:
-            with contextlib.suppress(ProcessLookupError, OSError):
-                os.killpg(session.process.pid, signal.SIGTERM)
+            session.signal(signal.SIGTERM)
         for session in left:
             try:
                 session.process.wait(timeout=3)
             except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(session.process.pid, signal.SIGKILL)
+                session.signal(signal.SIGKILL)
                 session.process.wait()
-            self._finish(session)
-
-
-def _start_thread(session: Session, target: Callable[..., None], *arguments: Any) -> None:
-    thread = threading.Thread(target=target, args=arguments, daemon=True)
-    thread.start()
-    session.threads.append(thread)
-
-
-def _write_input(stream: IO[bytes], data: bytes | Path | None, keep_open: bool) -> None:
-    with contextlib.suppress(OSError, ValueError):  # the remote side closed it
-        if isinstance(data, Path):
-            with data.open("rb") as file:
-                shutil.copyfileobj(file, stream, 1 << 20)
-        elif data is not None:
-            stream.write(data)
-        stream.flush()
-    if not keep_open:
-        with contextlib.suppress(OSError, ValueError):
-            stream.close()
+            session.has_ended()

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from ...base.errors import ExitCode, InvalidArgumentError, PyReactantError, argument
 from ...base.slices.topology import Topology, topology
@@ -33,7 +32,7 @@ SHORTEST, LONGEST = 60.0, 7 * 24 * HOUR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SliceRequest:
     """One queued resource: slices of one kind in one zone.
 
     Attributes:
@@ -41,7 +40,7 @@ class Request:
         project: GCP project that is billed.
         zone: Zone of the slices, such as "asia-northeast1-b".
         accelerator_type: Cloud TPU's name for a slice, such as "v6e-16".
-        runtime_version: TPU VM image, such as "v2-alpha-tpuv6e".
+        runtime_version: TPU VM image, such as "v2-alpha-tpuv6e"; "" for the slice's own.
         slice_count: Number of slices; several are joined by the data-center network.
         provisioning: "on-demand", "spot" or "reserved".
         valid_for: Seconds for which the request may wait in the queue; None for no limit.
@@ -58,7 +57,7 @@ class Request:
     project: str
     zone: str
     accelerator_type: str
-    runtime_version: str
+    runtime_version: str = ""
     slice_count: int = 1
     provisioning: str = "on-demand"
     valid_for: float | None = None
@@ -72,7 +71,7 @@ class Request:
             ("QR_ID", self.name),
             ("PROJECT", self.project),
             ("ZONE", self.zone),
-            ("RUNTIME_VERSION", self.runtime_version),
+            ("RUNTIME_VERSION", self.runtime_version or None),
             ("NETWORK", self.network),
             ("SUBNETWORK", self.subnetwork),
         ):
@@ -96,23 +95,24 @@ class Request:
         self._check_slice()
 
     def _check_slice(self) -> None:
-        found = self.topology
-        if found.accelerator_type != self.accelerator_type:
+        slices = self.topology
+        if slices.accelerator_type != self.accelerator_type:
             raise InvalidArgumentError(
                 f"{argument('ACCELERATOR_TYPE')} must be Cloud TPU's name, "
-                f"{found.accelerator_type!r}, got {self.accelerator_type!r}"
+                f"{slices.accelerator_type!r}, got {self.accelerator_type!r}"
             )
-        if found.runtime_version is None:
+        if slices.runtime_version is None:
             raise InvalidArgumentError(
                 f"{self.accelerator_type} is not available as a queued resource; use GKE instead"
             )
+        if not self.runtime_version:
+            object.__setattr__(self, "runtime_version", slices.runtime_version)
         # A slice whose image is for another generation never becomes ready.
-        other = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", self.runtime_version)
-        own = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", found.runtime_version)
-        if other and (own is None or other.group() != own.group()):
+        other, own = map(_generation_of, (self.runtime_version, slices.runtime_version))
+        if other and other != own:
             raise InvalidArgumentError(
                 f"{argument('RUNTIME_VERSION')} {self.runtime_version!r} is not for "
-                f"{self.accelerator_type}; use {found.runtime_version}"
+                f"{self.accelerator_type}; use {slices.runtime_version}"
             )
 
     @property
@@ -138,42 +138,10 @@ class Request:
         return tuple(f"{self.name}-{i}" for i in range(self.slice_count))
 
 
-REQUIRED = ("QR_ID", "PROJECT", "ZONE", "ACCELERATOR_TYPE")
-"""Variables that `from_environment` needs."""
-
-
-def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
-    """A request from environment variables.
-
-    Args:
-        environ: QR_ID, PROJECT, ZONE and ACCELERATOR_TYPE are required; RUNTIME_VERSION and
-            SLICE_COUNT are optional.
-        more: Further fields of `Request`.
-
-    Raises:
-        InvalidArgumentError: A variable is missing or invalid.
-    """
-    missing = [name for name in REQUIRED if not environ.get(name)]
-    if missing:
-        raise InvalidArgumentError(
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set; start from "
-            "gcloud/single-slice.env or gcloud/multi-slice.env"
-        )
-    kind, count = environ["ACCELERATOR_TYPE"], environ.get("SLICE_COUNT") or "1"
-    if not re.fullmatch(r"[0-9]{1,4}", count):
-        raise InvalidArgumentError(
-            f"{argument('SLICE_COUNT')} must be a whole number from 1 to 512, got {count!r}"
-        )
-    runtime = environ.get("RUNTIME_VERSION") or topology(kind).runtime_version or ""
-    return Request(
-        name=environ["QR_ID"],
-        project=environ["PROJECT"],
-        zone=environ["ZONE"],
-        accelerator_type=kind,
-        runtime_version=runtime,
-        slice_count=int(count),
-        **more,
-    )
+def _generation_of(image: str) -> str:
+    """The generation that a TPU VM image is for; "" if its name does not say it."""
+    generation = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", image)
+    return generation.group() if generation else ""
 
 
 def check_form(label: str, value: str) -> None:
@@ -192,15 +160,13 @@ def check_form(label: str, value: str) -> None:
 _LIST_PRICE = {"v2": 1.125, "v3": 2.0, "v4": 3.22, "v5e": 1.2, "v5p": 4.2, "v6e": 2.7}
 
 
-def cost_of_forgetting(slices: Topology, lifetime: float, attempts: int = 1) -> str:
+def cost_of_forgetting(request: SliceRequest, attempts: int = 1) -> str:
     """The chip-hours until slices delete themselves, and their approximate cost.
 
     Args:
-        slices: The slices of one attempt.
-        lifetime: Seconds for which the slices of one attempt may exist.
         attempts: Number of attempts, each with new slices: the first one and its restarts.
     """
-    hours = lifetime / 3600
+    slices, hours = request.topology, request.lifetime / HOUR
     chip_hours = slices.chips * hours * attempts
     usd = usd_per_hour(slices)
     about = (
@@ -221,6 +187,15 @@ def usd_per_hour(slices: Topology) -> float | None:
     return None if price is None else slices.chips * price
 
 
+def deletion_command(path: str) -> str:
+    """The command of gcloud that deletes a resource."""
+    _, project, _, zone, _, name = path.split("/")
+    return (
+        f"gcloud compute tpus queued-resources delete {name} --project={project} --zone={zone} "
+        "--force --quiet"
+    )
+
+
 QUEUED = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")
 """No node exists yet, and nothing costs money."""
 
@@ -239,17 +214,13 @@ KEPT_LABEL = "pyreactant-kept"
 """Labels of a node: when its launcher was last alive, in seconds since the epoch; present if its
 user keeps it."""
 
-_BY_USER = 1  # QueuedResourceState.StateInitiator.USER; importing the client takes a second
-
 
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A VM of a slice.
 
     Attributes:
-        node: Short name of its node, one per slice.
         index: Its index within the node, as in gcloud's --worker.
-        internal: IP address within the network.
         external: Public IP address; "" without one.
         node_id: The node's number, which is never reused.
     """
@@ -278,7 +249,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class QueuedResource:
     """The current state of a queued resource.
 
     Attributes:
@@ -315,39 +286,6 @@ class Resource:
         """Seconds after which it may be deleted; None if pyreactant did not create it."""
         text = self.labels.get(LIFETIME_LABEL, "")
         return float(text) if text.isdigit() else None
-
-
-def from_api(found: Any) -> Resource:
-    """A `google.cloud.tpu_v2.QueuedResource` as plain data."""
-    specs = list(found.tpu.node_spec)
-    state = found.state
-    failed = state.failed_data.error
-    reason = f"{failed.message} (code {failed.code})" if failed.message or failed.code else ""
-    name = found.name.rpartition("/")[2]
-    return Resource(
-        path=found.name,
-        state=state_name(state),
-        reason=reason,
-        created=found.create_time,
-        labels=dict(specs[0].node.labels) if specs else {},
-        node_ids=tuple(node for spec in specs for node in _node_ids(spec, name)),
-        by_service=type(state).pb(state).state_initiator != _BY_USER,
-    )
-
-
-def state_name(message: Any) -> str:
-    """The name of a message's state; its number if Google's client does not know it."""
-    number = type(message).pb(message).state
-    known = type(message).State
-    return known(number).name if number in known.__members__.values() else f"STATE_{number}"
-
-
-def _node_ids(spec: Any, name: str) -> list[str]:
-    count = spec.multislice_params.node_count
-    if not count:
-        return [spec.node_id]
-    prefix = spec.multislice_params.node_id_prefix or name
-    return [f"{prefix}-{i}" for i in range(count)]
 
 
 class CloudError(PyReactantError, RuntimeError):

@@ -1,54 +1,35 @@
-"""Run a job: create slices, run each runtime, fetch results, delete the slices, check results.
-
-Or start a Ray cluster on the VMs of new slices, for `pyreactant tpu create --ray`.
-"""
+"""Run a job: create slices, run each runtime, fetch results, delete the slices, check results."""
 
 import dataclasses
 import secrets
-import shlex
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import ExitCode, FileError, PyReactantError, code_of_signal
-from ...base.files import state_folder, writing
 from ..supervisor import RunReport
 from ..supervisor.state import utc
-from .deletion import Interrupted, cleaned_up
-from .job import Check, Job, Phase, check_size
+from .deletion import Deleter
+from .job import Check, Job, Listener, Phase, check_size
 from .journal import Journal
 from .lifecycle import Lease
-from .reach import SshOptions
-from .request import CloudError, PreemptedError, Request, Worker
-from .workers import RAY_CLIENT_PORT, REQUEST, WorkerError, check_program, on_workers, start_ray
+from .request import CloudError, PreemptedError, Worker
+from .signals import Interrupted, cleaned_up
+from .workers import REQUEST, WorkerError, check_program, on_workers
 
 if TYPE_CHECKING:
     from .client import Client
 
 
 def run_job(
-    job: Job,
-    client: "Client",
-    journal: Journal,
-    *,
-    check: Check | None = None,
-    tell: Callable[[str], None],
-    show: Callable[[str], None],
-    enter: Callable[[Phase], None] = lambda _: None,
+    job: Job, client: "Client", journal: Journal, listener: Listener, check: Check | None = None
 ) -> RunReport:
-    """Run a job; the slices are deleted however it ends, unless `job.kept`.
+    """Run a job; the slices are deleted however it ends, unless they are kept.
 
     Args:
-        job: What to run.
-        client: Client of the API.
-        journal: Journal that records the slices.
         check: How the results are checked; for a job without a program, and only for that.
-        tell: Prints a message for the user.
-        show: Prints a line of output, prefixed with the worker's name.
-        enter: Is told which phase begins.
 
     Returns:
         The report, which is also written to ``job.out``.
@@ -60,7 +41,7 @@ def run_job(
     assert (check is None) == bool(job.program), "a job has a program or a check"
     check_size(job)
     check_program(job.program, job.copies)
-    job.ssh.check()
+    job.settings.ssh.check()
     try:
         job.out.mkdir(parents=True)
     except FileExistsError:
@@ -69,42 +50,30 @@ def run_job(
         raise FileError(
             f"the folder {str(job.out)!r} cannot be created ({error.strerror})"
         ) from None
-    if job.max_restarts:
-        tell(f"with {job.max_restarts} {_restarts(job.max_restarts)}, at most {job.most()}")
-    for attempt in range(job.max_restarts + 1):
+    restarts = job.settings.max_restarts
+    if restarts:
+        listener.tell(f"with {_restarts(restarts)}, at most {job.most()}")
+    deleter = Deleter(client, journal, listener.tell, job.deletion)
+    for attempt in range(restarts + 1):
         folder = job.out / (f"attempt-{attempt}" if attempt else "")
         folder.mkdir(exist_ok=True)
-        run = secrets.token_hex(8)
-        lease = Lease(
-            client=client,
-            request=job.request,
-            run=run,
-            journal=journal,
-            tell=tell,
-            kept=job.kept,
-            deletion=job.deletion,
-        )
-        report = _attempt(job, check, lease, folder, show, enter)
-        left = job.max_restarts - attempt
+        lease = Lease(deleter, job.request, secrets.token_hex(8), kept=job.settings.kept)
+        report = _attempt(job, check, lease, folder, listener)
+        left = restarts - attempt
         if report.cause != "preempted" or not left:
             break
-        tell(f"{report.summary}; trying again ({left} {_restarts(left)} left)")
+        listener.tell(f"{report.summary}; trying again ({_restarts(left)} left)")
     report = dataclasses.replace(report, folder=str(job.out))
     report.write(job.out)
     return report
 
 
 def _restarts(count: int) -> str:
-    return "restart" if count == 1 else "restarts"
+    return f"{count} {'restart' if count == 1 else 'restarts'}"
 
 
 def _attempt(
-    job: Job,
-    check: Check | None,
-    lease: Lease,
-    folder: Path,
-    show: Callable[[str], None],
-    enter: Callable[[Phase], None],
+    job: Job, check: Check | None, lease: Lease, folder: Path, listener: Listener
 ) -> RunReport:
     undeleted = False
 
@@ -112,7 +81,7 @@ def _attempt(
         nonlocal undeleted
         undeleted = True
         try:
-            enter(Phase.DELETING)
+            listener.enter(Phase.DELETING)
         finally:
             lease.close()
         undeleted = False
@@ -121,27 +90,17 @@ def _attempt(
     first_error: dict[str, Any] | None = None
     report: RunReport | None = None
     try:
-        with cleaned_up(close, lease.tell):
-            enter(Phase.QUEUED)
+        with cleaned_up(close, listener.tell):
+            listener.enter(Phase.QUEUED)
             lease.create()
-            workers = lease.wait(job.wait)
-            enter(Phase.STARTING)
-            lease.tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
+            workers = lease.wait(job.settings.wait)
+            listener.enter(Phase.STARTING)
+            listener.tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
             request = None
             if check is not None:
                 request = folder / REQUEST
                 check.write_request(job, request)
-            report = on_workers(
-                job,
-                workers,
-                lease.run,
-                folder,
-                request,
-                check=lease.check,
-                tell=lease.tell,
-                show=show,
-                enter=enter,
-            )
+            report = on_workers(job, workers, lease, folder, listener, request)
     except (PyReactantError, Interrupted) as caught:
         error = caught
         if isinstance(caught, WorkerError):
@@ -235,56 +194,3 @@ def _gather(backend: str, workers: Sequence[Worker], folder: Path) -> None:
         except OSError as error:
             raise FileError(f"{worker} left no results of {backend} ({error.strerror})") from None
     shutil.copy(folder / f"report-{backend}.json", merged / "report.json")
-
-
-def start_cluster(
-    request: Request,
-    ssh: SshOptions,
-    python: str | None,
-    workers: Sequence[Worker],
-    *,
-    check: Callable[[], None],
-    tell: Callable[[str], None],
-) -> str:
-    """Start a cluster whose token only this user has.
-
-    Args:
-        request: The slices.
-        ssh: How the VMs are reached.
-        python: Interpreter on the VMs that has Ray; None installs one.
-        workers: The VMs of the ACTIVE slices.
-        check: Raises if the slices are gone.
-        tell: Prints a message for the user.
-
-    Returns:
-        What to do to use the cluster, as lines of text.
-
-    Raises:
-        PyReactantError: A step failed on a VM.
-        RequirementError: The token cannot be written.
-    """
-    token = secrets.token_hex(32)
-    file = state_folder() / "ray" / f"{request.project}-{request.zone}-{request.name}.token"
-    with writing(file, "set XDG_STATE_HOME to a folder that you can write"):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(token)
-    with tempfile.TemporaryDirectory(prefix="pyreactant-ray-") as folder:
-        job = Job(request=request, out=Path(folder), backends=("jax",), ssh=ssh, python=python)
-        address = start_ray(job, workers, Path(folder), token, check=check, tell=tell)
-    forward = f"-L{RAY_CLIENT_PORT}:{workers[0].internal}:{RAY_CLIENT_PORT}"
-    slices = (
-        f"--name {request.name} --project {request.project} --zone {request.zone} "
-        f"--topology {request.accelerator_type}"
-    )
-    return "\n".join(
-        [
-            f"Ray runs at {address} in the slices' network. From this machine, keep a tunnel open:",
-            f"  pyreactant tpu ssh {slices} --ssh-flag={forward}",
-            "and in the shell of the driver:",
-            "  export RAY_AUTH_MODE=token",
-            f"  export RAY_AUTH_TOKEN_PATH={shlex.quote(str(file))}",
-            f"  export RAY_ADDRESS=ray://127.0.0.1:{RAY_CLIENT_PORT}",
-        ]
-    )

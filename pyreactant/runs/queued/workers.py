@@ -4,20 +4,22 @@ import dataclasses
 import errno
 import json
 import secrets
+import shlex
 import shutil
 import tarfile
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...base.errors import DeadlineError, ExitCode, FileError, InvalidArgumentError, PyReactantError
-from ...base.files import is_full, unpack
+from ...base.files import is_full, state_folder, unpack, writing
 from ...process.group.group import join_address
 from ..supervisor import RunReport
 from ..supervisor.program import find_program
-from .job import Job, Phase
-from .lifecycle import scripts_folder
+from .job import Job, Listener, Phase, SliceSettings
+from .lifecycle import Lease, scripts_folder
 from .reach import Session, Sessions
 from .request import Worker
 
@@ -32,7 +34,9 @@ ROOM = 3600.0
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
 _HELLO = "echo pyreactant-worker-done 0"
 REQUEST = "request.json"
-_Commands = Mapping[Worker, Sequence[str]]
+_CROSSCHECK = ("-m", "pyreactant.crosscheck")
+_INSTALL = 2400.0
+"""Seconds for the installation."""
 
 
 def check_program(program: Sequence[str], copies: Iterable[Path]) -> None:
@@ -129,27 +133,17 @@ class WorkerError(PyReactantError, RuntimeError):
 def on_workers(
     job: Job,
     workers: Sequence[Worker],
-    run: str,
+    lease: Lease,
     folder: Path,
+    listener: Listener,
     request: Path | None,
-    *,
-    check: Callable[[], None],
-    tell: Callable[[str], None],
-    show: Callable[[str], None],
-    enter: Callable[[Phase], None],
 ) -> RunReport:
     """Copy the code, install, run each runtime in turn, and fetch logs and results.
 
     Args:
-        job: What to run.
         workers: All VMs, by slice and index; the position is the process index.
-        run: Label of the run, which names the folder on the workers.
         folder: Folder on this machine for logs and results.
         request: The cross-check's request, if the job has no program.
-        check: Raises if the slices are no longer ACTIVE.
-        tell: Prints a message for the user.
-        show: Prints a line of output, prefixed with the worker's name.
-        enter: Is told which phase begins.
 
     Returns:
         The report of the run that failed first, or of the last run.
@@ -159,85 +153,123 @@ def on_workers(
         CloudError, PreemptedError: The slices are gone.
     """
     (folder / "logs").mkdir(exist_ok=True)
-    commands = job.ssh.commands(job.request, workers)
-    sessions = Sessions(commands, folder / "logs", lambda w, text: show(f"[{w}] {text}"))
-    steps = _Steps(job, sessions, list(workers), remote=f"pyreactant-{run}", check=check, tell=tell)
-    steps.prepare(folder, job.backends, request)
+    commands = job.settings.ssh.commands(job.request, workers)
+    steps = _Steps(
+        job.settings,
+        commands,
+        folder / "logs",
+        remote=f"pyreactant-{lease.run}",
+        check=lease.check,
+        tell=listener.tell,
+        show=lambda worker, line: listener.show(f"[{worker}] {line}"),
+    )
+    steps.prepare(job, job.backends, request)
     try:
         for backend in job.backends:
-            enter(Phase.RUNNING)
-            report = steps.run(backend, folder, lambda: enter(Phase.FETCHING))
+            listener.enter(Phase.RUNNING)
+            program = job.program or [*_CROSSCHECK, f"../{REQUEST}", f"../results/{backend}"]
+            report = steps.run(backend, program, folder, lambda: listener.enter(Phase.FETCHING))
             if report.exit_code:
                 break
     except Exception:  # not Interrupted, after which nothing must delay the deletion
-        enter(Phase.FETCHING)
+        listener.enter(Phase.FETCHING)
         steps.fetch(folder)
         raise
     steps.fetch(folder)
     return report
 
 
-def start_ray(
-    job: Job,
-    workers: Sequence[Worker],
-    folder: Path,
-    token: str,
-    *,
-    check: Callable[[], None],
-    tell: Callable[[str], None],
-) -> str:
-    """Install Ray on the VMs of slices and start a cluster, whose head is worker 0.
+def start_ray(job: Job, workers: Sequence[Worker], lease: Lease) -> str:
+    """Install Ray on the VMs of slices and start a cluster whose token only this user has.
+
+    Its head is worker 0.
 
     Args:
-        job: How the VMs are reached, and which Python they have; its program is not run.
-        workers: The VMs.
-        folder: Existing folder for logs.
-        token: What every process that uses the cluster must know.
-        check: Raises if the slices are gone.
-        tell: Prints a message for the user.
+        job: How the VMs are reached, and which Python they have.
 
     Returns:
-        Address of the head within the slices' network.
+        What to do to use the cluster, as lines of text.
 
     Raises:
         WorkerError: A step failed on a worker.
         CloudError, PreemptedError: The slices are gone.
+        RequirementError: The token cannot be written.
     """
-    commands = job.ssh.commands(job.request, workers)
-    sessions = Sessions(commands, folder, lambda *_: None)
-    steps = _Steps(job, sessions, list(workers), "pyreactant-ray", check, tell)
-    steps.prepare(folder, ["jax", "ray"], None)
-    head = workers[0].internal
+    request, token, head = job.request, secrets.token_hex(32), workers[0].internal
+    file = state_folder() / "ray" / f"{request.project}-{request.zone}-{request.name}.token"
+    with writing(file, "set XDG_STATE_HOME to a folder that you can write"):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(token)
+    commands = job.settings.ssh.commands(request, workers)
+    with tempfile.TemporaryDirectory(prefix="pyreactant-ray-") as logs:
+        steps = _Steps(
+            job.settings, commands, Path(logs), "pyreactant-ray", lease.check, lease.deleter.tell
+        )
+        steps.prepare(job, ["jax", "ray"], None)
 
-    def command(worker: Worker) -> list[str]:
-        return steps.script("ray", str(RAY_PORT), str(workers.index(worker)), head)
+        def command(worker: Worker) -> list[str]:
+            return steps.script("ray", str(RAY_PORT), str(workers.index(worker)), head)
 
-    # The head first, because the others give up soon if it does not answer.
-    for some in (workers[:1], workers[1:]):
-        own = Sessions({w: commands[w] for w in some}, folder, lambda *_: None)
-        step = _Steps(job, own, list(some), steps.remote, check, tell)
-        step.everywhere("ray", command, 300, data=f"{token}\n".encode())
-    return join_address(head, RAY_PORT)
+        # The head first, because the others give up soon if it does not answer.
+        for some in (workers[:1], workers[1:]):
+            part = dataclasses.replace(steps, commands={w: commands[w] for w in some})
+            part.everywhere("ray", command, 300, data=f"{token}\n".encode())
+    slices = (
+        f"--name {request.name} --project {request.project} --zone {request.zone} "
+        f"--topology {request.accelerator_type}"
+    )
+    forward = f"-L{RAY_CLIENT_PORT}:{head}:{RAY_CLIENT_PORT}"
+    return "\n".join(
+        [
+            f"Ray runs at {join_address(head, RAY_PORT)} in the slices' network. From this "
+            "machine, keep a tunnel open:",
+            f"  pyreactant tpu ssh {slices} --ssh-flag={forward}",
+            "and in the shell of the driver:",
+            "  export RAY_AUTH_MODE=token",
+            f"  export RAY_AUTH_TOKEN_PATH={shlex.quote(str(file))}",
+            f"  export RAY_ADDRESS=ray://127.0.0.1:{RAY_CLIENT_PORT}",
+        ]
+    )
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Steps:
-    job: Job
-    sessions: Sessions
-    workers: list[Worker]
+    """Steps on workers, each on all of them at the same time.
+
+    Attributes:
+        settings: How the slices are used.
+        commands: For each worker the argument list that reaches it; the position is its index.
+        logs: Folder for the output of each step.
+        remote: The folder on the workers.
+        check: Raises if the slices are no longer ACTIVE.
+        tell: Prints a message for the user.
+        show: Prints a line of a program's output.
+    """
+
+    settings: SliceSettings
+    commands: Mapping[Worker, Sequence[str]]
+    logs: Path
     remote: str
     check: Callable[[], None]
     tell: Callable[[str], None]
+    show: Callable[[Worker, str], None] = lambda worker, line: None
+
+    @property
+    def workers(self) -> list[Worker]:
+        return [*self.commands]
 
     def script(self, *arguments: str) -> list[str]:
         return ["bash", f"{self.remote}/worker.sh", self.remote, *arguments]
 
     def reach(self) -> None:
         """Wait until every worker accepts ssh; sshd and the key are ready only after ACTIVE."""
-        deadline = time.monotonic() + self.job.reach_timeout
+        deadline = time.monotonic() + self.settings.reach_timeout
+        sessions = Sessions(self.commands, self.logs, self.show)
         while True:
-            self.sessions.start("reach", lambda _: ["bash", "-c", _HELLO])
-            failed = self.sessions.wait(30)
+            sessions.start("reach", lambda _: ["bash", "-c", _HELLO])
+            failed = sessions.wait(30)
             if failed is None:
                 return
             if time.monotonic() > deadline:
@@ -245,23 +277,23 @@ class _Steps:
             self.check()
             time.sleep(1)
 
-    def prepare(self, folder: Path, wanted: Sequence[str], request: Path | None) -> None:
+    def prepare(self, job: Job, wanted: Sequence[str], request: Path | None) -> None:
         """Copy pyreactant and the program, and install what is wanted."""
         self.reach()
-        job, archive = self.job, folder / "code.tar.gz"
+        archive, python = self.logs / "code.tar.gz", self.settings.python
         _write_archive(archive, job.program, job.copies, request)
         unpack = ["bash", "-c", _UNPACK, "_", self.remote]
         self.everywhere("copy", lambda _: unpack, 600, data=archive)
         archive.unlink()
-        install = self.script("install", " ".join(wanted), *([job.python] if job.python else []))
-        self.everywhere("install", lambda _: install, job.install_timeout)
+        install = self.script("install", " ".join(wanted), *([python] if python else []))
+        self.everywhere("install", lambda _: install, _INSTALL)
 
     def everywhere(
         self,
         name: str,
         command: Callable[[Worker], list[str]],
         timeout: float,
-        data: bytes | Path | None = None,
+        data: bytes | Path = b"",
     ) -> None:
         """Run one step on every worker.
 
@@ -270,38 +302,40 @@ class _Steps:
             WorkerError: A worker failed.
         """
         self.tell(f"{name} on {len(self.workers)} VMs")
-        self.sessions.start(name, command, data)
+        sessions = Sessions(self.commands, self.logs, self.show)
+        sessions.start(name, command, data)
         began = time.monotonic()
-        failed = self.sessions.wait(timeout, check=self.check)
+        failed = sessions.wait(timeout, check=self.check)
         if failed is not None:
             if time.monotonic() - began >= timeout:
                 raise DeadlineError(f"{failed.worker} did not finish {name} within {timeout:.0f} s")
             self.check()  # a preemption explains the failure better
             raise self._error(name, failed)
 
-    def run(self, backend: str, folder: Path, ended: Callable[[], None]) -> RunReport:
+    def run(
+        self, backend: str, program: Sequence[str], folder: Path, ended: Callable[[], None]
+    ) -> RunReport:
         """Run one runtime on all workers; returns the supervisors' report.
 
         Args:
-            backend: The runtime.
-            folder: Folder on this machine for logs and results.
             ended: Is called when the program has ended.
         """
-        job, began = self.job, time.monotonic()
-        self.tell(f"run {backend} on {len(self.workers)} VMs")
-        address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
+        settings, began, workers = self.settings, time.monotonic(), self.workers
+        self.tell(f"run {backend} on {len(workers)} VMs")
+        address = join_address(workers[0].internal, secrets.choice(_PORTS))
         secret = secrets.token_hex(32).encode() + b"\n"
-        member = f"-m pyreactant.crosscheck ../{REQUEST} ../results/{backend}".split()
-        program = [*job.program] or member
+        limits = (str(settings.devices_per_process or 0), f"{settings.stall_timeout:g}")
 
         def command(worker: Worker) -> list[str]:
-            limits = (str(job.devices), f"{job.stall_timeout:g}")
-            place = (str(self.workers.index(worker)), str(len(self.workers)))
-            return self.script("run", backend, job.platform, *limits, *place, address, *program)
+            place = (str(workers.index(worker)), str(len(workers)))
+            return self.script(
+                "run", backend, settings.platform, *limits, *place, address, *program
+            )
 
         name = f"run-{backend}"
-        self.sessions.start(name, command, secret, keep_open=True)
-        failed = self.sessions.wait(job.timeout, check=self.check)
+        sessions = Sessions(self.commands, self.logs, self.show)
+        sessions.start(name, command, secret, keep_open=True)
+        failed = sessions.wait(settings.timeout, check=self.check)
         ended()
         report, since = self._fetch_report(backend, folder), time.monotonic()
         if report is None and is_full(folder):
@@ -313,8 +347,8 @@ class _Steps:
         if failed is None and report is not None:
             return report
         self.check()  # a preemption explains the failure better
-        if job.timeout is not None and time.monotonic() - began >= job.timeout:
-            raise DeadlineError(f"{backend} did not finish within {job.timeout:g} s")
+        if settings.timeout is not None and time.monotonic() - began >= settings.timeout:
+            raise DeadlineError(f"{backend} did not finish within {settings.timeout:g} s")
         if report is not None and report.exit_code:
             return report
         if failed is None:
@@ -322,14 +356,19 @@ class _Steps:
         raise self._error(name, failed)
 
     def _fetch_report(self, backend: str, folder: Path) -> RunReport | None:
+        """The supervisors' report on worker 0; None if it is missing or damaged."""
         file = folder / f"report-{backend}.json"
         command = ["cat", f"{self.remote}/runs/{backend}/report.json"]
         worker = self.workers[0]
-        only = {worker: self.sessions.commands[worker]}
-        session = Sessions(only, folder / "logs", lambda *_: None)
+        session = Sessions({worker: self.commands[worker]}, self.logs)
         session.start("report", lambda _: command, out=lambda _: file)
         session.wait(30)
-        return _read_report(file)
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            data.pop("schema")
+            return RunReport(**data)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
 
     def fetch(self, folder: Path) -> None:
         """Fetch logs and results from every worker that still answers.
@@ -339,10 +378,8 @@ class _Steps:
         Raises:
             CloudError, PreemptedError: The slices are gone before there was room.
         """
-        began, pause, told = time.monotonic(), 2.0, False
-        commands = self.sessions.commands
-        while left := self._fetch_from(commands, folder):
-            commands = {worker: commands[worker] for worker in left}
+        began, pause, told, left = time.monotonic(), 2.0, False, self.workers
+        while left := self._fetch_from(left, folder):
             if time.monotonic() - began > ROOM:
                 names = ", ".join(map(str, left))
                 self.tell(f"no results from {names}: the disk of {folder} had no room for them")
@@ -357,13 +394,15 @@ class _Steps:
             pause = min(pause * 1.5, 60)
             self.check()
 
-    def _fetch_from(self, commands: _Commands, folder: Path, again: bool = True) -> list[Worker]:
+    def _fetch_from(
+        self, workers: Sequence[Worker], folder: Path, again: bool = True
+    ) -> list[Worker]:
         """Fetch from some workers; returns those whose results do not fit on the disk."""
 
         def file(worker: Worker) -> Path:
             return folder / f".{worker.node}-{worker.index}.tar.gz"
 
-        sessions = Sessions(commands, folder / "logs", lambda *_: None)
+        sessions = Sessions({worker: self.commands[worker] for worker in workers}, self.logs)
         sessions.start("results", lambda _: self.script("results"), out=file)
         sessions.wait(300, grace=120)
         left, cut = [], []
@@ -383,18 +422,7 @@ class _Steps:
                 else:
                     self.tell(f"no results from {worker}: {session.failure() or error}")
             file(worker).unlink(missing_ok=True)
-        more = {worker: commands[worker] for worker in cut}
-        return left + self._fetch_from(more, folder, again=False) if cut else left
+        return left + self._fetch_from(cut, folder, again=False) if cut else left
 
     def _error(self, name: str, session: Session) -> WorkerError:
         return WorkerError(name, session, self.workers.index(session.worker))
-
-
-def _read_report(file: Path) -> RunReport | None:
-    """A supervisor's report that was fetched from a worker; None if it is missing or damaged."""
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        data.pop("schema")
-        return RunReport(**data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None

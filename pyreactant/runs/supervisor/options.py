@@ -50,7 +50,10 @@ class RunOptions(Supervision):
         shown="in pyreactant-runs",
     )
     html: Path | None = option(
-        None, "Write the report as a page to this file; - is standard output.", "Output"
+        None,
+        "Write the report as a page to this file; - is standard output.",
+        "Output",
+        enables="--overwrite",
     )
     overwrite: bool = option(False, "Replace files, also those that are no reports.", "Output")
     all_output: bool = option(

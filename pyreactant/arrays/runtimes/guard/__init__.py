@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ....base.errors import PyReactantError
 from ....process import progress, supervised
 from ...backend import Store
-from .guard import Failure, Guard, end_with
+from .guard import Guard, Terminator, end_with
 from .operation import gathering
 
 
@@ -15,7 +15,7 @@ class Guarded:
     """The guard of this process's runtime, and what ends the process if it cannot raise."""
 
     guard: Guard
-    failure: Failure
+    terminator: Terminator
 
     def end(self, code: int = 0) -> None:
         """Compare the last operations, and stop. Collective if the program ended well.
@@ -31,7 +31,7 @@ class Guarded:
         atexit.unregister(self._at_exit)
         if code == 0:
             self.guard.end()
-        self.failure.close()  # first: after a mismatch the guard's thread is in there
+        self.terminator.close()  # first: after a mismatch the guard's thread is in there
         self.guard.close()
 
     def _at_exit(self) -> None:
@@ -43,9 +43,9 @@ class Guarded:
 
 def start(store: Store, process_index: int, num_processes: int) -> Guarded:
     """Guard the operations of this process, until it ends or `end` is called."""
-    failure = Failure()
-    guard = Guard(store, process_index, num_processes, fail=failure)
-    guarded = Guarded(guard, failure)
+    terminator = Terminator()
+    guard = Guard(store, process_index, num_processes, fail=terminator)
+    guarded = Guarded(guard, terminator)
     progress.gathered = lambda what, array: guard.ran(gathering(what), (array,))
     progress.failed = guard.settle
     # A supervised program compares its end before it is known to have ended well.

@@ -4,15 +4,15 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ....base.errors import PyReactantError
 from .operation import PROGRAM, Operation, Stream, canonical
-from .tree import LIMIT, Tree
+from .tree import Tree, equal
 
-SHOWN = 4
+_SHOWN = 4
 """Groups of processes whose values are shown."""
 
 _NAMED = 8  # indices of processes of a group
@@ -72,7 +72,7 @@ class Account:
     has_text: bool = False
 
     def to_json(self) -> str:
-        """For the process that writes the sentence."""
+        """For the process that writes the sentence; it may be longer than a message."""
         o = self.operation
         return json.dumps(
             [o.kind, o.what, o.fields, o.line, self.thread, self.number, o.text is not None]
@@ -92,21 +92,17 @@ class Account:
         return f"{operation.kind}{what}{line}"
 
 
-def asks_for_text(accounts: Sequence[Account]) -> bool:
+def _differ_in_program(accounts: Sequence[Account]) -> bool:
     """Whether the two largest groups differ first in their programs, whose texts are known."""
-    if len(accounts) < 2 or not all(account.has_text for account in accounts[:2]):
-        return False
-    name, _ = _first_difference(accounts[:2])
-    return name == PROGRAM
+    largest = accounts[:2]
+    known = len(largest) == 2 and all(account.has_text for account in largest)
+    return known and _first_difference(largest)[0] == PROGRAM
 
 
-def sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequence[str]) -> str:
+def _sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequence[str]) -> str:
     """What the processes do differently, and what to do about it.
 
-    Args:
-        groups: The processes by what they did, the largest group first.
-        accounts: What the first groups did.
-        texts: The programs of the first two groups, if they differ first in these.
+    There are texts of the first two groups' programs if these are what differs first.
     """
     first = accounts[0]
     thread = "" if first.thread == _MAIN else f" of thread {first.thread!r}"
@@ -228,26 +224,20 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
         mine: What this process did.
     """
     groups = _group(tree, f"{name}/groups", mine)
-    speakers = [group.lowest for group in groups[:SHOWN]]
+    speakers = [group.lowest for group in groups[:_SHOWN]]
     if tree.index in speakers:
         assert mine is not None
         tree.put_text(f"{name}/account/{tree.index}", mine.to_json())
+        if tree.index in speakers[:2]:
+            tree.put_text(f"{name}/text/{tree.index}", _text(mine.operation))
     if tree.index == 0:
         accounts = [
             Account.from_json(tree.wait_text(f"{name}/account/{speaker}")) for speaker in speakers
         ]
-        wanted = asks_for_text(accounts)
-        tree.put(f"{name}/wanted", json.dumps(wanted))
-    elif tree.index in speakers[:2]:
-        wanted = json.loads(tree.wait(f"{name}/wanted"))
-    else:
-        wanted = False
-    if wanted and tree.index in speakers[:2]:
-        assert mine is not None
-        tree.put_text(f"{name}/text/{tree.index}", _text(mine.operation))
-    if tree.index == 0:
-        texts = [tree.wait_text(f"{name}/text/{speaker}") for speaker in speakers[:2] if wanted]
-        tree.put_text(f"{name}/sentence", sentence(groups, accounts, texts))
+        texts = []
+        if _differ_in_program(accounts):
+            texts = [tree.wait_text(f"{name}/text/{speaker}") for speaker in speakers[:2]]
+        tree.put_text(f"{name}/sentence", _sentence(groups, accounts, texts))
     text = tree.wait_text(f"{name}/sentence")
     _await_readers(tree, f"{name}/read")
     if tree.index == 0:
@@ -261,11 +251,23 @@ def _await_readers(tree: Tree, name: str) -> None:
     Those that have read it may end, so a lost process is no error here.
     """
     deadline = time.monotonic() + _FAREWELL
-    while time.monotonic() < deadline:
-        with contextlib.suppress(PyReactantError):
-            tree.gather(name, "", "".join, deadline)
-            return
-        time.sleep(_LOOK)
+
+    def check() -> None:
+        if time.monotonic() >= deadline:
+            raise _TimeIsUpError
+
+    hasty = Tree(tree.store, tree.index, tree.count, check)
+    with contextlib.suppress(_TimeIsUpError):
+        while True:
+            with contextlib.suppress(PyReactantError):
+                hasty.gather(name, "", equal)
+                return
+            time.sleep(_LOOK)
+            check()
+
+
+class _TimeIsUpError(Exception):
+    pass
 
 
 def _text(operation: Operation) -> str:
@@ -282,26 +284,22 @@ def _group(tree: Tree, name: str, mine: Account | None) -> list[Group]:
     groups: dict[str, list[Any]] = {}
     if mine is not None:
         groups[f"{mine.operation.digest:x}"] = [1, [[tree.index, tree.index]]]
-    merged = tree.exchange(name, json.dumps(groups), _merge_groups)
-    return [
-        Group(count, tuple(map(tuple, ranges))) for count, ranges in json.loads(merged).values()
-    ]
+    merged = tree.exchange(name, groups, _merge_groups)
+    return [Group(count, tuple(map(tuple, ranges))) for count, ranges in merged.values()]
 
 
-def _merge_groups(messages: Sequence[str]) -> str:
+def _merge_groups(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By digest, the number of processes and the ranges of their indices."""
     merged: dict[str, list[Any]] = {}
     for message in messages:
-        for digest, (count, ranges) in json.loads(message).items():
+        for digest, (count, ranges) in message.items():
             group = merged.setdefault(digest, [0, []])
             group[0] += count
             group[1] += ranges
     for group in merged.values():
         group[1] = _join_ranges(group[1])[:_RANGES]
     order = sorted(merged, key=lambda digest: (-merged[digest][0], merged[digest][1][0]))
-    text = json.dumps({digest: merged[digest] for digest in order[:_GROUPS]}, separators=(",", ":"))
-    assert len(text) <= LIMIT
-    return text
+    return {digest: merged[digest] for digest in order[:_GROUPS]}
 
 
 def _join_ranges(ranges: list[list[int]]) -> list[list[int]]:

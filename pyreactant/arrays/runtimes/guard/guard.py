@@ -207,7 +207,7 @@ class Guard:
                 # All came to this exchange, so all have read the verdict of the one before.
                 tree.store.delete(f"{name}/{stream.exchanged}")
             stream.exchanged = number
-        if not verdict:
+        if verdict is None:
             # Every process's watch compares this thread too; it finds the first difference.
             self._watch.hurry()
             while not self._failed.wait(0.25):
@@ -250,7 +250,7 @@ _STEP = 0.05  # seconds
 _STEPS = 10
 
 
-class Failure:
+class Terminator:
     """Ends the process when it waits in one collective for half a second after a mismatch.
 
     It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when

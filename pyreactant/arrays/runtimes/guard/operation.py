@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ...array import Aval
 from ...backend import Call, Lowered
+from ...sharding import Aval
 
 PLACEMENTS = ("device_put", "from_callback", "from_process_local", "from_jax")
 """Kinds of operations that place arrays. The caller's line is part of them."""
@@ -232,22 +232,6 @@ class Stream:
         made: Number of the next array that this thread makes; the thread's name is part of it.
     """
 
-    __slots__ = (
-        "_base_digest",
-        "_lock",
-        "_mark",
-        "agreed",
-        "base",
-        "compared",
-        "exchanged",
-        "history",
-        "id",
-        "made",
-        "name",
-        "takes",
-        "turn",
-    )
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.id = stream_id(name)
@@ -283,17 +267,6 @@ class Stream:
             digest = self._mix(digest, start, count)
             self._mark = max(self._mark, (count, digest))
             return digest
-
-    def digests_at(self, counts: Sequence[int]) -> list[int]:
-        """As `digest_at`, for ascending counts."""
-        with self._lock:
-            start, digest = self.base, self._base_digest
-            digests = []
-            for count in counts:
-                digest = self._mix(digest, start, count)
-                start = count
-                digests.append(digest)
-            return digests
 
     def operation(self, number: int) -> Operation | None:
         """The operation of this number, of at least `base`; None if it is yet to come."""

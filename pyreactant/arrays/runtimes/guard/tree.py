@@ -5,9 +5,10 @@ processes there are: from 6 children, to its parent, and the verdict of process 
 """
 
 import base64
-import time
+import json
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...backend import Store
 
@@ -17,12 +18,8 @@ LIMIT = 4096
 
 _POLL = 0.25  # seconds; so often a wait looks whether it must stop
 
-Merge = Callable[[Sequence[str]], str]
-"""Makes one message of those of several processes."""
-
-
-class TimeIsUpError(Exception):
-    """A wait with a deadline is over."""
+Merge = Callable[[Sequence[Any]], Any]
+"""Makes one message of those of several processes; messages are plain data for JSON."""
 
 
 class Tree:
@@ -43,8 +40,12 @@ class Tree:
         self._children = range(FAN_IN * index + 1, min(FAN_IN * index + FAN_IN + 1, count))
 
     def exchange(
-        self, name: str, mine: str, merge: Merge, conclude: Callable[[str], str] = str
-    ) -> str:
+        self,
+        name: str,
+        mine: Any,
+        merge: Merge,
+        conclude: Callable[[Any], Any] = lambda merged: merged,
+    ) -> Any:
         """The verdict about every process's message. Collective.
 
         Args:
@@ -54,69 +55,54 @@ class Tree:
             conclude: Makes the verdict of all processes' merged message, in process 0.
         """
         merged = self.gather(name, mine, merge)
-        if merged is None:
+        if self.index > 0:
             return self.wait(f"{name}/verdict")
         verdict = conclude(merged)
         self.put(f"{name}/verdict", verdict)
         return verdict
 
-    def gather(
-        self, name: str, mine: str, merge: Merge, deadline: float | None = None
-    ) -> str | None:
-        """All processes' messages merged, in process 0; None in the others, which do not wait.
+    def gather(self, name: str, mine: Any, merge: Merge) -> Any:
+        """All processes' messages merged, in process 0; the others do not wait for all.
 
         Args:
             name: Used once only.
             mine: This process's message.
             merge: As in `exchange`.
-            deadline: Time of `time.monotonic()` at which messages that lack are given up.
         """
-        messages = [mine]
-        for child in self._children:
-            try:
-                messages.append(self.wait(f"{name}/{child}", deadline))
-            except TimeIsUpError:
-                break
-        merged = merge(messages)
-        if self.index == 0:
-            return merged
-        self.put(f"{name}/{self.index}", merged)
-        return None
+        merged = merge([mine, *(self.wait(f"{name}/{child}") for child in self._children)])
+        if self.index > 0:
+            self.put(f"{name}/{self.index}", merged)
+        return merged
 
-    def put(self, key: str, message: str) -> None:
+    def put(self, key: str, message: Any) -> None:
         """Put a message of at most `LIMIT` bytes."""
-        size = len(message.encode())
-        if size > LIMIT:
-            raise ValueError(f"a message takes {LIMIT} bytes, got {size} for {key}")
-        self.store.put(key, message)
+        text = json.dumps(message, separators=(",", ":"))
+        if len(text) > LIMIT:
+            raise ValueError(f"a message takes {LIMIT} bytes, got {len(text)} for {key}")
+        self.store.put(key, text)
 
-    def wait(self, key: str, deadline: float | None = None) -> str:
-        """Wait for a message.
-
-        Raises:
-            TimeIsUpError: It did not come before the deadline.
-        """
-        while (message := self.store.get(key, _POLL)) is None:
+    def wait(self, key: str) -> Any:
+        """Wait for a message."""
+        while (text := self.store.get(key, _POLL)) is None:
             self._check()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeIsUpError
-        return message
+        return json.loads(text)
 
     def put_text(self, key: str, text: str) -> None:
         """Put a text of any length, in compressed pieces."""
         packed = base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"))).decode()
-        pieces = [packed[i : i + LIMIT] for i in range(0, len(packed), LIMIT)]
+        length = LIMIT - len('""')
+        pieces = [packed[i : i + length] for i in range(0, len(packed), length)]
         for number, piece in enumerate(pieces):
             self.put(f"{key}/{number}", piece)
-        self.put(f"{key}/pieces", str(len(pieces)))
+        self.put(f"{key}/pieces", len(pieces))
 
     def wait_text(self, key: str) -> str:
         """Wait for a text of `put_text`."""
-        count = int(self.wait(f"{key}/pieces"))
+        count = self.wait(f"{key}/pieces")
         packed = "".join(self.wait(f"{key}/{number}") for number in range(count))
         return zlib.decompress(base64.b64decode(packed)).decode()
 
 
-def equal(messages: Sequence[str]) -> str:
-    """A merge: the message that all processes have, or "" if they differ."""
-    return messages[0] if all(message == messages[0] for message in messages) else ""
+def equal(messages: Sequence[str | None]) -> str | None:
+    """A merge: the text that all processes have; None if they differ."""
+    return messages[0] if all(message == messages[0] for message in messages) else None

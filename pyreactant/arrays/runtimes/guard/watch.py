@@ -6,7 +6,6 @@ collective of the runtime is found too. The rounds need neither a supervisor nor
 """
 
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,9 +17,6 @@ from .operation import Stream, stream_id
 from .tree import Tree, equal
 
 _STREAMS = 24  # threads in one message; others wait for another round
-_PROBES = 64  # digests in one message
-_WIDTH = 16  # characters of a digest
-_DIFFERS = "-" * _WIDTH
 
 
 class Watch:
@@ -108,16 +104,14 @@ class Watch:
         name, self._round = f"{self._name}/{self._round}", self._round + 1
         streams = {stream.id: stream for stream in self._streams()}
         counts = _counts(streams, self.ending)
-        plan = json.loads(self._tree.exchange(f"{name}/counts", counts, _merge_counts, self._plan))
+        plan = self._tree.exchange(f"{name}/counts", counts, _merge_counts, self._plan)
         if self._tree.index == 0:
             # All came to this round, so all have read the verdict of the one before.
             self._tree.store.delete(f"{self._name}/{self._round - 2}")
         if not plan["counts"] and not plan["final"]:
             return True
         digests = _digests(streams, plan)
-        verdict = json.loads(
-            self._tree.exchange(f"{name}/digests", digests, _merge_digests, _first_difference)
-        )
+        verdict = self._tree.exchange(f"{name}/digests", digests, _merge_digests, _first_difference)
         if verdict is None:
             for thread, count in plan["counts"].items():
                 streams[thread].trim(count)
@@ -140,37 +134,27 @@ class Watch:
         with contextlib.suppress(PyReactantError):
             self._tree.exchange(name, "", equal)
 
-    def _plan(self, merged: str) -> str:
+    def _plan(self, report: Mapping[str, Any]) -> dict[str, Any]:
         """What to compare: the smallest counts of the threads that go on in all processes."""
-        report = json.loads(merged)
         counts = {
             thread: least
             for thread, (least, processes) in report["active"].items()
             if processes == self._tree.count
         }
         final = report["ended"] == self._tree.count
-        return json.dumps(
-            {"counts": counts, "final": final, "active": sorted(report["active"]) if final else []}
-        )
+        active = sorted(report["active"]) if final else []
+        return {"counts": counts, "final": final, "active": active}
 
     def _locate(self, name: str, stream: Stream, differs: int) -> int:
-        """Number of the first operation that differs. Collective.
-
-        Args:
-            name: The beginning of the keys.
-            stream: Of this process.
-            differs: A number of operations with different digests.
-        """
-        agrees, step = stream.base, 0
+        """Number of the first operation that differs, among so many that do. Collective."""
+        agrees = stream.base
         while differs - agrees > 1:
-            span = differs - agrees
-            probes = {agrees + span * i // (_PROBES + 1) for i in range(1, _PROBES + 1)}
-            counts = sorted(probes - {agrees})
-            mine = "".join(_hexadecimal(digest) for digest in stream.digests_at(counts))
-            merged = self._tree.exchange(f"{name}/{step}", mine, _merge_probes)
-            ends = [agrees, *counts, differs]
-            first = merged.find(_DIFFERS) // _WIDTH if _DIFFERS in merged else len(counts)
-            agrees, differs, step = ends[first], ends[first + 1], step + 1
+            middle = (agrees + differs) // 2
+            mine = f"{stream.digest_at(middle):x}"
+            if self._tree.exchange(f"{name}/{middle}", mine, equal) is None:
+                differs = middle
+            else:
+                agrees = middle
         return agrees
 
 
@@ -182,45 +166,39 @@ class _ClosedError(Exception):
     """The watch is closed."""
 
 
-def _hexadecimal(digest: int) -> str:
-    return f"{digest:0{_WIDTH}x}"
-
-
-def _counts(streams: Mapping[str, Stream], ending: bool) -> str:
+def _counts(streams: Mapping[str, Stream], ending: bool) -> dict[str, Any]:
     """The threads with operations that are not yet compared: their counts."""
     active = {
         thread: [count, 1]
         for thread, stream in sorted(streams.items())
         if (count := stream.count) > stream.base
     }
-    return _merge_counts([json.dumps({"ended": int(ending), "active": active})])
+    return _merge_counts([{"ended": int(ending), "active": active}])
 
 
-def _merge_counts(messages: Sequence[str]) -> str:
+def _merge_counts(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By thread, the smallest count and the number of processes; and how many have ended."""
     ended, active = 0, dict[str, list[int]]()
-    for message in messages:
-        report = json.loads(message)
+    for report in reports:
         ended += report["ended"]
         for thread, (least, processes) in report["active"].items():
             before = active.setdefault(thread, [least, 0])
             active[thread] = [min(before[0], least), before[1] + processes]
     # Threads that most processes report come first, so that none waits without end.
     first = sorted(active, key=lambda thread: (-active[thread][1], thread))[:_STREAMS]
-    return json.dumps({"ended": ended, "active": {thread: active[thread] for thread in first}})
+    return {"ended": ended, "active": {thread: active[thread] for thread in first}}
 
 
-def _digests(streams: Mapping[str, Stream], plan: Mapping[str, Any]) -> str:
+def _digests(streams: Mapping[str, Stream], plan: Mapping[str, Any]) -> dict[str, Any]:
     """The digests at the planned counts; at the end also the counts, and of which threads ended."""
     digests = {
-        thread: _hexadecimal(streams[thread].digest_at(count))
-        for thread, count in plan["counts"].items()
+        thread: f"{streams[thread].digest_at(count):x}" for thread, count in plan["counts"].items()
     }
     last = {}
     for thread in plan["active"]:
         count = streams[thread].count if thread in streams else 0
         last[thread] = [count if _is_closed(thread, plan) else None, count]
-    return json.dumps({"digests": digests, "last": last})
+    return {"digests": digests, "last": last}
 
 
 def _is_closed(thread: str, plan: Mapping[str, Any]) -> bool:
@@ -229,42 +207,25 @@ def _is_closed(thread: str, plan: Mapping[str, Any]) -> bool:
     return bool(plan["final"]) and thread not in alive
 
 
-def _merge_digests(messages: Sequence[str]) -> str:
+def _merge_digests(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By thread, the digest or "" where they differ; the smallest last count, and the largest."""
     digests, last = dict[str, str](), dict[str, list[int | None]]()
-    for message in messages:
-        report = json.loads(message)
+    for report in reports:
         for thread, digest in report["digests"].items():
             digests[thread] = digest if digests.setdefault(thread, digest) == digest else ""
         for thread, (closed, greatest) in report["last"].items():
             before = last.setdefault(thread, [closed, greatest])
             ends = [count for count in (before[0], closed) if count is not None]
             last[thread] = [min(ends, default=None), max(before[1] or 0, greatest)]
-    return json.dumps({"digests": digests, "last": last})
+    return {"digests": digests, "last": last}
 
 
-def _first_difference(merged: str) -> str:
-    """A thread that differs, and the number of the operation if it is known; or null."""
-    report = json.loads(merged)
+def _first_difference(report: Mapping[str, Any]) -> list[Any] | None:
+    """A thread that differs, and the number of the operation if it is known."""
     for thread, digest in report["digests"].items():
         if not digest:
-            return json.dumps([thread, None])
+            return [thread, None]
     for thread, (closed, greatest) in report["last"].items():
         if closed is not None and closed < greatest:
-            return json.dumps([thread, closed])
-    return json.dumps(None)
-
-
-def _merge_probes(messages: Sequence[str]) -> str:
-    """Digests side by side, each kept where all are equal."""
-    merged = messages[0]
-    for message in messages[1:]:
-        if message != merged:
-            parts = range(0, len(merged), _WIDTH)
-            merged = "".join(
-                merged[i : i + _WIDTH]
-                if merged[i : i + _WIDTH] == message[i : i + _WIDTH]
-                else _DIFFERS
-                for i in parts
-            )
-    return merged
+            return [thread, closed]
+    return None

@@ -16,20 +16,26 @@ from ....base.errors import DTypeError, InvalidArgumentError, RequirementError, 
 from ....base.facts import VISIBLE_GPUS, package_version, tpu_chips, usable_gpus
 from ....base.settings import LOCAL_DEVICES
 from ....process.group import ProcessGroup
-from ...array import Aval, ShardedArray
-from ...backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
-from ...dtypes import NAMES
+from ...array import ShardedArray
+from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
 from ...mesh import Mesh
 from ...program import Program
-from ...sharding import Device, Index, NamedSharding, Shard
+from ...sharding import Aval, Device, Index, NamedSharding, Shard
 from ...tree import Trees
 from . import x64
-from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
+from .convert import (
+    Devices,
+    hardware_order,
+    jax_mesh,
+    jax_sharding,
+    our_mesh,
+    our_sharding,
+    plain_dtype,
+)
 from .distributed import (
-    JaxStore,
     check_unused,
-    client,
     connect,
+    run_store,
     running_group,
     runtime_processes,
     wait_at_barrier,
@@ -46,8 +52,6 @@ _SETTINGS = (
 )
 """Settings of JAX that change what is traced; its own jit traces again after a change."""
 
-DEFAULT_CPU_DEVICES = 8
-
 _config: Any = jax.config  # its attributes are made at run time
 
 
@@ -58,19 +62,16 @@ class JaxBackend(AbstractBackend):
     name: ClassVar[str] = "jax"
 
     def __init__(self) -> None:
-        self._group = ProcessGroup()
         self._jax = Devices(())
         self._devices: tuple[Device, ...] = ()
         self._one_in_flight = False
         self._adopted = False
-        self._mine: frozenset[int] = frozenset()
-        self._barriers: dict[str, int] = {}
 
     def running_group(self) -> ProcessGroup | None:
         return running_group()
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
-        self._group = group
+        self.group = group
         _configure(group, options)
         self._adopted = jax.distributed.is_initialized()
         if group.num_processes > 1 and not self._adopted:
@@ -82,26 +83,17 @@ class JaxBackend(AbstractBackend):
             Device(i, owner[d.process_index], d.id, _platform_of(d), d.device_kind)
             for i, d in enumerate(self._jax.all)
         )
-        self._mine = frozenset(
-            d.position for d in self._devices if d.process_index == group.process_index
-        )
         # Collectives on virtual CPU devices share one thread pool. Programs in flight together
         # can wait for each other's threads without end (seen in jax 0.10 with 300 products on 8
         # devices and 2 cores; XLA aborts after 60 s).
         self._one_in_flight = self._devices[0].platform == "cpu"
 
-    def capabilities(self) -> Capabilities:
-        held = set(NAMES)
-        if not x64.may_hold():
-            held -= x64.WIDE
-        if self._devices[0].platform == "tpu":
-            held -= {"complex128"}
-        return Capabilities(dtypes=frozenset(held), multi_process=True)
+    def dtypes(self) -> frozenset[str]:
+        return super().dtypes() - (frozenset() if x64.may_hold() else x64.WIDE)
 
     def store(self) -> Store | None:
-        if self._group.num_processes == 1:
-            return None
-        return JaxStore(client(), self._group.num_processes)
+        several = self.group.num_processes > 1
+        return run_store(self.group.num_processes) if several else None
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices
@@ -116,27 +108,27 @@ class JaxBackend(AbstractBackend):
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
     ) -> Any:
-        holders: dict[tuple[int, ...], list[int]] = {}
-        indices = sharding.indices_of(sharding.mesh.positions_of(self._mine), shape)
-        for position, index in indices.items():
-            holders.setdefault(_start(index), []).append(position)
-        blocks = ((start, read(indices[held[0]])) for start, held in holders.items())
+        mine = sharding.mesh.positions_of(self.local_positions)
+        holders = sharding.block_holders(mine, shape)
         placed = jax_sharding(self._jax, sharding)
         with x64.context(x64.is_wide(dtype)):
             if self._devices[0].platform == "cpu":
                 # JAX takes over aligned host memory without a copy. This copy is its own, and all
                 # devices that hold the block share it.
-                copies = {start: _aligned_copy(block) for start, block in blocks}
+                copies = {
+                    start: _aligned_copy(read(index)) for start, (index, _) in holders.items()
+                }
                 value = jax.make_array_from_callback(
                     shape, placed, lambda index: copies[_start(index or ())], dtype=dtype
                 )
             else:  # one block after the other, so that host memory need not hold all of them
                 arrays: dict[int, Any] = {}
-                for start, block in blocks:
-                    for position in holders[start]:
+                for index, positions in holders.values():
+                    block = read(index)
+                    for position in positions:
                         arrays[position] = jax.device_put(block, self._jax.all[position])
                 value = jax.make_array_from_single_device_arrays(
-                    shape, placed, [arrays[position] for position in indices], dtype=dtype
+                    shape, placed, [arrays[position] for position in mine], dtype=dtype
                 )
         # An accelerator may still be reading the memory that `read` returned.
         value.block_until_ready()
@@ -200,9 +192,6 @@ class JaxBackend(AbstractBackend):
         return our_mesh(self._jax, mesh)
 
     def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
-        """The devices in the order of the hardware; see `pyreactant.make_mesh`."""
-        from .convert import hardware_order
-
         return hardware_order(shape, self._jax.all, split)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
@@ -221,9 +210,6 @@ class JaxBackend(AbstractBackend):
             shards.append(Shard(device, index, read))
         return sorted(shards, key=lambda s: s.device.position)
 
-    def is_fully_addressable(self, mesh: Mesh) -> bool:
-        return self._group.num_processes == 1 or len(mesh.positions_of(self._mine)) == mesh.size
-
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
         _check_readable(value)
         replicated = jax_sharding(self._jax, NamedSharding(sharding.mesh, ()))
@@ -235,12 +221,10 @@ class JaxBackend(AbstractBackend):
         value.block_until_ready()
 
     def barrier(self, name: str, timeout: float) -> None:
-        # A name serves one barrier only, so each use adds its number.
-        self._barriers[name] = self._barriers.get(name, 0) + 1
-        wait_at_barrier(f"pyreactant/{name}/{self._barriers[name]}", timeout)
+        wait_at_barrier(f"pyreactant/{name}", timeout)
 
     def shutdown(self) -> None:
-        if self._group.num_processes > 1 and not self._adopted:
+        if self.group.num_processes > 1 and not self._adopted:
             jax.distributed.shutdown()
 
 
@@ -287,19 +271,9 @@ def _configure(group: ProcessGroup, options: StartOptions) -> None:
         visible = ",".join(map(str, group.local_device_ids))
         _update("jax_cuda_visible_devices", visible)
         _update("jax_rocm_visible_devices", visible)
-    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if options.num_cpu_devices is not None:
-        if forced:
-            asked = argument("num_cpu_devices", options.num_cpu_devices)
-            raise StateError(
-                f"{asked} was requested, but XLA_FLAGS sets "
-                "xla_force_host_platform_device_count too; keep one of them"
-            )
-        _update("jax_num_cpu_devices", options.num_cpu_devices)
-    elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
-        # Beside a GPU or TPU, virtual CPU devices stay unused and cost nothing.
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+    count = options.cpu_devices(group.num_processes)
+    if options.num_cpu_devices is not None or (count and _config.jax_num_cpu_devices < 1):
+        _update("jax_num_cpu_devices", count)
 
 
 def _only_a_cpu() -> bool:
@@ -324,14 +298,7 @@ def _find_devices(
 ) -> tuple[Any, ...]:
     """JAX's devices of the run, by the launcher's process index and then by id. Collective.
 
-    Args:
-        group: The processes.
-        options: What was asked for.
-        owner: The launcher's process index for each of JAX's.
-
-    Raises:
-        RequirementError: The platform is absent.
-        StateError: JAX had already started with other devices than requested.
+    `owner` has the launcher's process index for each of JAX's.
     """
     try:
         devices = jax.devices(options.platform)

@@ -215,7 +215,6 @@ class JaxTrees:
     """Flattens as `jax.tree` does, and dataclasses that JAX does not know."""
 
     def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Any]:
-        """As `Trees.flatten`."""
         try:
             leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
         except (RecursionError, SystemError):  # jaxlib's binding gives the latter for the former
@@ -225,20 +224,16 @@ class JaxTrees:
         return leaves, structure
 
     def unflatten(self, structure: Any, leaves: Sequence[Any]) -> Any:
-        """As `Trees.unflatten`."""
         tree = jax.tree.unflatten(structure, leaves)
         return _restore_dataclasses(tree) if _has_dataclasses(structure) else tree
 
     def is_leaf(self, structure: Any) -> bool:
-        """As `Trees.is_leaf`."""
         return jax.tree_util.treedef_is_leaf(structure) and structure.num_leaves == 1
 
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
-        """As `Trees.up_to`."""
         return list(prefix.flatten_up_to(wrap_dataclasses(tree)))
 
     def paths(self, tree: Any) -> list[str]:
-        """As `Trees.paths`."""
         leaves = jax.tree.leaves_with_path(wrap_dataclasses(tree))
         return [jax.tree_util.keystr(path) for path, _ in leaves]
 

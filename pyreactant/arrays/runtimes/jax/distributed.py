@@ -30,6 +30,8 @@ from ...backend import StartOptions
 # JAX aborts the process when its own limit is over, so ours comes first and raises.
 _JAX_TIMEOUT = 24 * 3600
 _SHUTDOWN_TIMEOUT = 30
+_JOINED = 60.0
+"""Seconds for an exchange of processes that have joined the run."""
 
 
 def running_group() -> ProcessGroup | None:
@@ -192,44 +194,41 @@ _kept: list[Any] = []
 def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
     """JAX believes process 0 about the number of processes; make sure that all agree."""
     try:
-        disagreement = _compare_counts(group, max(1, round(timeout * 1000)))
+        mine = [group.num_processes, socket.gethostname()]
+        described = _exchange("pyreactant/process", group, mine, timeout)
+        # Nobody leaves before all have read this: process 0 takes the store with it. This barrier
+        # also keeps the first collective from starting more than its 30 s apart (gloo's limit).
+        client().wait_at_barrier("pyreactant/agreed", max(1, round(timeout * 1000)))
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
         raise RendezvousError(
             f"process {group.process_index} of {group.num_processes} joined the run at "
             f"{group.coordinator_address}, but a process was lost before all agreed on their "
             f"number: {str(error).splitlines()[0]}"
         ) from error
-    if disagreement:
+    first = described[0][0]
+    odd = [
+        f"process {index} on {host} with num_processes={count}"
+        for index, (count, host) in sorted(described.items())
+        if count != first
+    ]
+    if odd:
         if group.process_index == 0:
             time.sleep(1)  # its end ends the others through JAX; they too must be able to say why
-        raise RendezvousError(disagreement)
-
-
-def _compare_counts(group: ProcessGroup, limit: int) -> str:
-    """An error message if the processes disagree on num_processes, else ""; limit in ms."""
-    store = client()
-    mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
-    store.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
-    if group.process_index == 0:
-        theirs = [
-            json.loads(store.blocking_key_value_get(f"pyreactant/process/{i}", limit))
-            for i in range(group.num_processes)
-        ]
-        odd = [
-            f"process {i} on {other['host']} with num_processes={other['num_processes']}"
-            for i, other in enumerate(theirs)
-            if other["num_processes"] != group.num_processes
-        ]
-        message = (
-            f"process 0 was started with num_processes={group.num_processes}, but "
-            f"{'; '.join(odd)}; give every process the same"
+        raise RendezvousError(
+            f"process 0 was started with num_processes={first}, but {'; '.join(odd)}; give every "
+            "process the same"
         )
-        store.key_value_set("pyreactant/disagreement", message if odd else "")
-    disagreement = store.blocking_key_value_get("pyreactant/disagreement", limit)
-    # Nobody leaves before all have read it: process 0 takes the store with it. This barrier also
-    # keeps the first collective from starting more than its 30 s apart (gloo's own limit).
-    store.wait_at_barrier("pyreactant/agreed", limit)
-    return str(disagreement)
+
+
+def _exchange(key: str, group: ProcessGroup, mine: Any, timeout: float) -> dict[int, Any]:
+    """Plain data of every process, by process, through JAX's store. Collective."""
+    store = client()
+    store.key_value_set(f"{key}/{group.process_index}", json.dumps(mine))
+    store.wait_at_barrier(f"{key}/all", max(1, round(timeout * 1000)))
+    return {
+        int(path.rpartition("/")[2]): json.loads(text)
+        for path, text in store.key_value_dir_get(key)
+    }
 
 
 def wait_at_barrier(name: str, timeout: float) -> None:
@@ -254,7 +253,8 @@ def runtime_processes(group: ProcessGroup, platform: str | None) -> dict[int, in
     (SkyRL pull request 1252, maxtext pull request 1454).
 
     Raises:
-        RendezvousError: JAX runs with another number of processes, or one did not answer.
+        RendezvousError: JAX runs with another number of processes, one did not answer, or two
+            have one index.
     """
     try:
         mine, count = jax.process_index(platform), jax.process_count(platform)
@@ -268,28 +268,8 @@ def runtime_processes(group: ProcessGroup, platform: str | None) -> dict[int, in
         )
     if count == 1:
         return {mine: group.process_index}
-    return _exchange_indices(group, mine)
-
-
-_EXCHANGE_TIMEOUT = 60_000
-"""Milliseconds; every process has joined the run by then."""
-
-
-def _exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
-    """The launcher's process index for each process index of JAX. Collective.
-
-    Args:
-        group: The processes.
-        mine: JAX's index of this process.
-
-    Raises:
-        RendezvousError: A process was lost, or two have one index.
-    """
-    store, key = client(), "pyreactant/runtime_index"
     try:
-        store.key_value_set(f"{key}/{group.process_index}", str(mine))
-        store.wait_at_barrier(f"{key}/all", _EXCHANGE_TIMEOUT)
-        indices_of = {int(k.rpartition("/")[2]): int(v) for k, v in store.key_value_dir_get(key)}
+        indices_of = _exchange("pyreactant/runtime_index", group, mine, _JOINED)
         indices = [indices_of[i] for i in range(group.num_processes)]
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
         raise RendezvousError(
@@ -349,15 +329,12 @@ class JaxStore:
         self._waits: dict[str, float] = {}  # since when each key is waited for
 
     def put(self, key: str, value: str) -> None:
-        """See `Store`."""
-        with _lost_store_named():
-            self._client.key_value_set(key, value, allow_overwrite=True)
+        self._ask("key_value_set", key, value, allow_overwrite=True)
 
     def get(self, key: str, timeout: float) -> str | None:
-        """See `Store`."""
         deadline = time.monotonic() + timeout
         began = self._waits.get(key)
-        while (value := self.peek(key)) is None:
+        while (value := self._ask("key_value_try_get", key)) is None:
             now = time.monotonic()
             if began is None:
                 began = self._waits[key] = now
@@ -367,36 +344,24 @@ class JaxStore:
             pause = min(max(_FIRST_PAUSE, (now - began) / 8), self._longest)
             time.sleep(min(pause, deadline - now))
         self._waits.pop(key, None)
-        return value
-
-    def peek(self, key: str) -> str | None:
-        """See `Store`."""
-        with _lost_store_named():
-            try:
-                value: str = self._client.key_value_try_get(key)
-            except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
-                if is_absent_key(error):
-                    return None
-                raise
-            return value
+        return str(value)
 
     def delete(self, prefix: str) -> None:
-        """See `Store`."""
-        with _lost_store_named():
-            self._client.key_value_delete(prefix)
+        self._ask("key_value_delete", prefix)
+
+    def _ask(self, method: str, *args: Any, **options: Any) -> Any:
+        """What the service answers; None for a key that it does not have."""
+        try:
+            return getattr(self._client, method)(*args, **options)
+        except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+            if is_absent_key(error):
+                return None
+            raise PeerLostError(
+                "the connection to process 0, which holds the run's store, was lost: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
 
 
 def run_store(num_processes: int) -> JaxStore:
     """The store of the run that this process has joined."""
     return JaxStore(client(), num_processes)
-
-
-@contextlib.contextmanager
-def _lost_store_named() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise PeerLostError(
-            "the connection to process 0, which holds the run's store, was lost: "
-            f"{str(error).splitlines()[0]}"
-        ) from error

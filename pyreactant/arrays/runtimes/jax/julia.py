@@ -1,8 +1,8 @@
 """A lowered Julia body as a function of JAX, with derivatives if there are modules of them.
 
-The function is one primitive, and its derivative is another, linear in tangents (forward) or in
-cotangents (reverse); each is the transpose of the other. So JAX itself combines them in `grad`,
-`vjp`, `jvp`, `linearize`, loops and `jax.checkpoint`.
+One primitive is the function (value), its derivative linear in tangents (forward), or the one
+linear in cotangents (reverse). The last two are each other's transpose, so JAX itself combines them
+in `grad`, `vjp`, `jvp`, `linearize`, loops and `jax.checkpoint`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from . import x64
 from .convert import JaxTrees
 from .stablehlo import Module, listing, words
 
-FORWARD, REVERSE = "forward", "reverse"
+VALUE, FORWARD, REVERSE = "value", "forward", "reverse"
 _TREES = JaxTrees()
 
 
@@ -34,15 +34,14 @@ the results and returns those of the arguments."""
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Body:
-    """What the primitives need of a function; the sizes are those of the modules."""
+    """What the primitive needs of a function; the sizes are those of the modules."""
 
     what: str
     value: Module
     derivatives: Derivatives | None
 
     def module(self, mode: str) -> Module:
-        assert self.derivatives is not None
-        module = self.derivatives[mode]
+        module = self.value if mode == VALUE else (self.derivatives or {})[mode]
         if isinstance(module, Module):
             return module
         raise InvalidArgumentError(
@@ -153,33 +152,13 @@ def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
 
 
 def _run(body: _Body, *leaves: Any) -> list[Any]:
-    results = _value.bind(*map(jnp.transpose, leaves), body=body)
+    results = _julia.bind(*map(jnp.transpose, leaves), body=body, mode=VALUE)
     return list(map(jnp.transpose, results))
 
 
-_value = Primitive("julia_function")
-_value.multiple_results = True
-_value.def_impl(partial(dispatch.apply_primitive, _value))
-
-_derivative = Primitive("julia_derivative")
-_derivative.multiple_results = True
-_derivative.def_impl(partial(dispatch.apply_primitive, _derivative))
-
-
-def _result_avals(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
-    if not given or not _varying(given[0]):
-        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in wanted]
-    mesh, varying = given[0].sharding.mesh, given[0].manual_axis_type
-    return [
-        jax.core.ShapedArray(
-            aval.shape,
-            aval.dtype,
-            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(aval.shape))),
-            manual_axis_type=varying,
-        )
-        for aval in wanted
-    ]
+_julia = Primitive("julia_function")
+_julia.multiple_results = True
+_julia.def_impl(partial(dispatch.apply_primitive, _julia))
 
 
 def _varying(aval: Any) -> frozenset[str]:
@@ -188,87 +167,62 @@ def _varying(aval: Any) -> frozenset[str]:
     return axes
 
 
-def _outputs(*avals: Any, body: _Body) -> list[Any]:
-    return _result_avals(body.value.results, avals)
-
-
-def _derivative_outputs(*avals: Any, body: _Body, mode: str, active: tuple[bool, ...]) -> list[Any]:
-    return _result_avals(_ends(body, mode)[1], avals)
-
-
-def _ends(body: _Body, mode: str) -> tuple[list[Any], list[Any]]:
-    """What a derivative is linear in, and what it returns."""
-    arguments, results = body.value.arguments, body.value.results
-    return (arguments, results) if mode == FORWARD else (results, arguments)
-
-
-def _lower_value(*args: Any, body: _Body) -> list[Any]:
-    return body.value.bind(args)
-
-
-def _lower_derivative(*args: Any, body: _Body, mode: str, active: tuple[bool, ...]) -> list[Any]:
-    count = len(body.value.arguments)
-    given = iter(args[count:])
-    linear = [
-        next(given) if there else jnp.zeros(aval.shape, aval.dtype)
-        for there, aval in zip(active, _ends(body, mode)[0], strict=True)
+def _outputs(*args: Any, body: _Body, mode: str) -> list[Any]:
+    """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
+    avals = body.value.arguments if mode == REVERSE else body.value.results
+    if not args or not _varying(args[0]):
+        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in avals]
+    mesh, varying = args[0].sharding.mesh, args[0].manual_axis_type
+    return [
+        jax.core.ShapedArray(
+            aval.shape,
+            aval.dtype,
+            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(aval.shape))),
+            manual_axis_type=varying,
+        )
+        for aval in avals
     ]
-    return body.module(mode).bind([*args[:count], *linear])
 
 
-def _differentiate(primals: Any, tangents: Any, *, body: _Body) -> tuple[Any, Any]:
+def _lower(*args: Any, body: _Body, mode: str) -> list[Any]:
+    return body.module(mode).bind(args)
+
+
+def _differentiate(primals: Any, tangents: Any, *, body: _Body, mode: str) -> tuple[Any, Any]:
     if body.derivatives is None:
         raise InvalidArgumentError(
             f"{body.what} has no derivatives, because it was made without them; make it with "
             "as_jax(..., differentiable=True), which needs the package enzyme-ad, or keep it out "
             "of the differentiation with jax.lax.stop_gradient on its arguments"
         )
-    active, given = _nonzero(tangents)
-    results = _value.bind(*primals, body=body)
-    return results, _derivative.bind(*primals, *given, body=body, mode=FORWARD, active=active)
-
-
-def _nonzero(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
-    """Which tangents are not symbolic zeros, and these."""
-    active = tuple(type(tangent) is not ad.Zero for tangent in values)
-    return active, [tangent for tangent, there in zip(values, active, strict=True) if there]
-
-
-def _differentiate_twice(
-    primals: Any, tangents: Any, *, body: _Body, mode: str, active: tuple[bool, ...]
-) -> tuple[Any, Any]:
-    """The derivative in a further direction; it is linear, so that only its arguments refuse."""
     count = len(body.value.arguments)
-    if any(type(tangent) is not ad.Zero for tangent in tangents[:count]):
+    results = _julia.bind(*primals, body=body, mode=mode)
+    if mode == VALUE:
+        linear, mode = tangents, FORWARD
+    elif all(type(tangent) is ad.Zero for tangent in tangents[:count]):
+        linear = tangents[count:]  # a derivative is linear in these: its own is itself
+    else:
         raise InvalidArgumentError(
             f"{body.what} has first derivatives only, and something differentiates one of them "
             "(jax.hessian, grad of grad); compute the second derivative by differences of first "
             "ones, or write the function with JAX"
         )
-    results = _derivative.bind(*primals, body=body, mode=mode, active=active)
-    there, given = _nonzero(tangents[count:])
-    wanted = iter(there)
-    further = tuple(tangent and next(wanted) for tangent in active)
-    options = {"body": body, "mode": mode, "active": further}
-    return results, _derivative.bind(*primals[:count], *given, **options)
+    given = map(ad.instantiate_zeros, linear)
+    return results, _julia.bind(*primals[:count], *given, body=body, mode=mode)
 
 
-def _transpose(
-    cotangents: Any, *args: Any, body: _Body, mode: str, active: tuple[bool, ...]
-) -> list[Any]:
+def _transpose(cotangents: Any, *args: Any, body: _Body, mode: str) -> list[Any]:
     count = len(body.value.arguments)
-    there, given = _nonzero(cotangents)
     other = REVERSE if mode == FORWARD else FORWARD
-    derivatives = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
-    chosen = [derivative for derivative, used in zip(derivatives, active, strict=True) if used]
-    linear = args[count:]
+    given = map(ad.instantiate_zeros, cotangents)
+    derivatives = _julia.bind(*args[:count], *given, body=body, mode=other)
     return [None] * count + [
         derivative if ad.is_undefined_primal(argument) else None
-        for derivative, argument in zip(chosen, linear, strict=True)
+        for derivative, argument in zip(derivatives, args[count:], strict=True)
     ]
 
 
-def _refuse_batch(args: Any, dims: Any, *, body: _Body, **_: Any) -> Any:
+def _refuse_batch(args: Any, dims: Any, *, body: _Body, mode: str) -> Any:
     raise InvalidArgumentError(
         f"{body.what} takes arrays of fixed shapes, so jax.vmap cannot map it, and neither can "
         "jax.jacrev, jax.jacfwd and jax.hessian, which use vmap; use jax.lax.map, a loop over "
@@ -276,12 +230,8 @@ def _refuse_batch(args: Any, dims: Any, *, body: _Body, **_: Any) -> Any:
     )
 
 
-_value.def_abstract_eval(_outputs)
-_derivative.def_abstract_eval(_derivative_outputs)
-mlir.register_lowering(_value, mlir.lower_fun(_lower_value, multiple_results=True))
-mlir.register_lowering(_derivative, mlir.lower_fun(_lower_derivative, multiple_results=True))
-ad.primitive_jvps[_value] = _differentiate
-ad.primitive_jvps[_derivative] = _differentiate_twice
-ad.primitive_transposes[_derivative] = _transpose
-batching.primitive_batchers[_value] = _refuse_batch
-batching.primitive_batchers[_derivative] = _refuse_batch
+_julia.def_abstract_eval(_outputs)
+mlir.register_lowering(_julia, mlir.lower_fun(_lower, multiple_results=True))
+ad.primitive_jvps[_julia] = _differentiate
+ad.primitive_transposes[_julia] = _transpose
+batching.primitive_batchers[_julia] = _refuse_batch

@@ -12,11 +12,9 @@ import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
 from ....base.words import has_other_devices, has_other_mesh
-from ...array import Aval
-from ...backend import Call, Executable, Lowered
+from ...backend import Call, Executable, Lowered, is_out_sharding
 from ...program import Program, function_name, load
-from ...sharding import NamedSharding
-from ...tree import broadcast
+from ...sharding import Aval
 from . import x64
 from .convert import (
     Devices,
@@ -43,11 +41,18 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     if call.program.stablehlo is not None:
         call = _of_a_file(call)
     wide = x64.is_needed(call)
-    body = _Body(call, devices)
-    jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=body.donated)
+    jitted = jax.jit(
+        _traced(call),
+        out_shardings=_out_shardings(call, devices),
+        donate_argnums=call.donated(TREES),
+    )
+    avals = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(devices, a.sharding))
+        for a in call.avals
+    ]
     with _contexts(call, devices, wide):
         with x64.note_wide(call, wide):
-            lowered = _named_meshes(call, lambda: jitted.lower(*body.leaves()))
+            lowered = _named_meshes(call, lambda: jitted.lower(*avals))
         text = lowered.as_text()
     calls_back = "callback" in text
     outputs, structure = TREES.flatten(lowered.out_info)
@@ -56,7 +61,7 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     def compile_() -> Executable:
         with _contexts(call, devices, wide):
             compiled = _compile(call, lowered)
-        avals = body.describe(outputs, compiled)
+        avals = _describe(call, devices, lowered, compiled)
         if wide and calls_back:
             execute, wait = partial(_with_callbacks, compiled), False
         else:
@@ -85,108 +90,65 @@ def _of_a_file(call: Call) -> Call:
     return dataclasses.replace(call, x64=call.x64 or module.wide)
 
 
-class _Body:
+def _traced(call: Call) -> Callable[..., Any]:
     """The function that is traced in place of the program's: it checks the results.
 
     It is new for each call of `lower`, because JAX does not trace a function twice.
     """
+    function = body_of(call.program)
 
-    def __init__(self, call: Call, devices: Devices) -> None:
-        self._call, self._devices = call, devices
-        self._given: list[NamedSharding | None] = []
-        function, static = body_of(call.program), dict(call.static)
+    def traced(*leaves: Any) -> Any:
+        # JAX sees a flat list, so that a call need not flatten its arguments twice.
+        results = function(*TREES.unflatten(call.structure, leaves), **call.static)
+        _check_results(call, results)
+        return wrap_dataclasses(results)
 
-        def traced(*leaves: Any) -> Any:
-            # JAX sees a flat list, so that a call need not flatten its arguments twice.
-            results = function(*TREES.unflatten(call.structure, leaves), **static)
-            self._check(results)
-            return wrap_dataclasses(results)
+    traced.__name__ = traced.__qualname__ = function_name(function)
+    # JAX's errors name the user's function then; the arguments stay a flat list.
+    body: Any = traced
+    body.__wrapped__, body.__signature__ = function, _LEAVES
+    return traced
 
-        traced.__name__ = traced.__qualname__ = function_name(function)
-        # JAX's errors name the user's function then; the arguments stay a flat list.
-        body: Any = traced
-        body.__wrapped__, body.__signature__ = function, _LEAVES
-        self.traced = traced
 
-    @property
-    def out_shardings(self) -> Any:
-        """The shardings of the results, as `jax.jit` takes them."""
-        if self._call.out_sharding is None:
-            return None
-        leaves, structure = TREES.flatten(self._call.out_sharding, _is_entry)
-        theirs = [s if s is None else jax_sharding(self._devices, s) for s in leaves]
-        return jax.tree.unflatten(structure, theirs)
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        """Numbers of the leaves that are donated."""
-        numbers = TREES.unflatten(self._call.structure, range(len(self._call.avals)))
-        return tuple(
-            n for position in self._call.donate for n in TREES.flatten(numbers[position])[0]
+def _check_results(call: Call, results: Any) -> None:
+    name = call.program.name
+    leaves, _ = TREES.flatten(results)
+    if not leaves:
+        raise InvalidArgumentError(
+            f"program {name!r} must return an array or a tree of arrays, got {results!r}"
         )
-
-    def leaves(self) -> list[Any]:
-        """Descriptions of the arguments' arrays."""
-        return [
-            jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(self._devices, a.sharding))
-            for a in self._call.avals
-        ]
-
-    def _check(self, results: Any) -> None:
-        name = self._call.program.name
-        leaves, _ = TREES.flatten(results)
-        if not leaves:
+    for leaf in leaves:
+        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
             raise InvalidArgumentError(
-                f"program {name!r} must return an array or a tree of arrays, got {results!r}"
+                f"program {name!r} must return arrays, got a {type(leaf).__name__} in its result"
             )
-        for leaf in leaves:
-            if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
-                raise InvalidArgumentError(
-                    f"program {name!r} must return arrays, got a {type(leaf).__name__} in its "
-                    "result"
-                )
-        self._given = [None] * len(leaves)
-        if self._call.out_sharding is not None:
-            what, of = f"program {name!r}: out_sharding", "the result"
-            self._given = broadcast(TREES, self._call.out_sharding, results, _is_entry, what, of)
-        for number, (leaf, sharding) in enumerate(zip(leaves, self._given, strict=True)):
-            if sharding is not None:
-                _check_fits(name, number, np.shape(leaf), sharding)
-
-    def describe(self, outputs: Sequence[Any], compiled: Any) -> tuple[Aval, ...]:
-        """Shape, dtype and sharding of each result."""
-        chosen = jax.tree.leaves(compiled.output_shardings)
-        return tuple(
-            Aval(
-                tuple(out.shape),
-                plain_dtype(out.dtype),
-                given or self._sharding_of(number, sharding),
-            )
-            for number, (out, given, sharding) in enumerate(
-                zip(outputs, self._given, chosen, strict=True)
-            )
-        )
-
-    def _sharding_of(self, number: int, sharding: Any) -> NamedSharding:
-        """Our form of the sharding that the compiler chose for an output."""
-        what = f"program {self._call.program.name!r}: output {number}"
-        try:
-            return our_sharding(self._devices, sharding, self._call.meshes, what)
-        except ShardingError as error:
-            raise ShardingError(f"{error}; give out_sharding=") from None
+    call.result_shardings(TREES, results, [*map(np.shape, leaves)])
 
 
-def _is_entry(node: object) -> bool:
-    return node is None or isinstance(node, NamedSharding)
+def _out_shardings(call: Call, devices: Devices) -> Any:
+    """The shardings of the results, as `jax.jit` takes them."""
+    if call.out_sharding is None:
+        return None
+    leaves, structure = TREES.flatten(call.out_sharding, is_out_sharding)
+    theirs = [s if s is None else jax_sharding(devices, s) for s in leaves]
+    return jax.tree.unflatten(structure, theirs)
 
 
-def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedSharding) -> None:
-    try:
-        sharding.shard_shape(shape)
-    except ShardingError as error:
-        raise ShardingError(
-            f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
-        ) from None
+def _describe(call: Call, devices: Devices, lowered: Any, compiled: Any) -> tuple[Aval, ...]:
+    """Shape, dtype and sharding of each result."""
+    outputs, _ = TREES.flatten(lowered.out_info)
+    asked = call.result_shardings(TREES, lowered.out_info, [out.shape for out in outputs])
+    chosen = jax.tree.leaves(compiled.output_shardings)
+    avals = []
+    for number, (out, sharding, theirs) in enumerate(zip(outputs, asked, chosen, strict=True)):
+        if sharding is None:
+            what = f"program {call.program.name!r}: output {number}"
+            try:
+                sharding = our_sharding(devices, theirs, call.meshes, what)
+            except ShardingError as error:
+                raise ShardingError(f"{error}; give out_sharding=") from None
+        avals.append(Aval(tuple(out.shape), plain_dtype(out.dtype), sharding))
+    return tuple(avals)
 
 
 def _compile(call: Call, lowered: Any) -> Any:

@@ -5,6 +5,7 @@ at the call keep the shardings of its arguments and results.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,6 @@ from .module import attribute, describe, find_main, operations_of, parse, rows_o
 _SHARDING_CALLS = ("Sharding",)
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _PRECISIONS = {"HIGH": "HIGH", "HIGHEST": "HIGHEST", "FLOAT32": "HIGHEST"}
-_KEPT = 64  # modules; their texts may be large
 
 
 _config: Any = jax.config  # its attributes are made at run time
@@ -240,9 +240,6 @@ def _check_recursion(what: str, calls: Mapping[str, set[str]]) -> None:
         )
 
 
-_modules: dict[Any, Module] = {}
-
-
 def module_of(program: Program) -> Module:
     """The module of a program's file as it is now; read again only if the file changed.
 
@@ -251,15 +248,13 @@ def module_of(program: Program) -> Module:
         InvalidArgumentError: It is not one function in StableHLO with fixed shapes, or has custom
             calls.
     """
-    key = program.name, program.stablehlo, state(program)
-    module = _modules.get(key)
-    if module is None:
-        text = read(program).decode("utf-8", "replace")
-        module = Module(program.name, label(program), text)
-        if len(_modules) >= _KEPT:
-            _modules.clear()
-        _modules[key] = module
-    return module
+    return _module(program, state(program))
+
+
+@functools.lru_cache(maxsize=64)  # their texts may be large
+def _module(program: Program, state: tuple[int, ...]) -> Module:
+    text = read(program).decode("utf-8", "replace")
+    return Module(program.name, label(program), text)
 
 
 def check_call(call: Call, module: Module) -> None:

@@ -9,15 +9,14 @@ import numpy as np
 from ....base.errors import ShardingError
 from ....julia.place import describe_libtpu
 from ....process.group import ProcessGroup
-from ...backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
-from ...dtypes import EXTENDED, NAMES, as_dtype
-from ...mesh import Mesh
+from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
+from ...dtypes import EXTENDED, as_dtype
 from ...program import Program
 from ...sharding import Device, Index, NamedSharding, Shard
 from .julia import call
 from .lower import Runtime, as_index, function_of, lower, whole_numbers, write
 from .meeting import Meeting
-from .setup import start
+from .setup import Started, start
 
 _SHUTDOWN_TIMEOUT = 30.0
 
@@ -33,35 +32,18 @@ class ReactantBackend(AbstractBackend):
     name: ClassVar[str] = "reactant"
 
     def __init__(self) -> None:
-        self._group = ProcessGroup()
         self._julia: Any = None
         self._meeting: Meeting | None = None
         self._devices: tuple[Device, ...] = ()
         self._position: dict[int, int] = {}
-        self._mine: frozenset[int] = frozenset()
-        self._barriers: dict[str, int] = {}
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
-        self._use(group, *start(group, options))
+        self._use(group, start(group, options))
 
-    def _use(
-        self,
-        group: ProcessGroup,
-        module: Any,
-        devices: tuple[Device, ...],
-        meeting: Meeting | None,
-    ) -> None:
-        self._group, self._julia, self._devices, self._meeting = group, module, devices, meeting
+    def _use(self, group: ProcessGroup, started: Started) -> None:
+        self.group = group
+        self._julia, self._devices, self._meeting = started
         self._position = {d.id: d.position for d in self._devices}
-        self._mine = frozenset(
-            d.position for d in self._devices if d.process_index == group.process_index
-        )
-
-    def capabilities(self) -> Capabilities:
-        held = set(NAMES)
-        if self._devices[0].platform == "tpu":
-            held -= {"complex128"}
-        return Capabilities(dtypes=frozenset(held), multi_process=True)
 
     def store(self) -> Store | None:
         return self._meeting
@@ -82,12 +64,10 @@ class ReactantBackend(AbstractBackend):
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
     ) -> Any:
-        indices = sharding.indices_of(sharding.mesh.positions_of(self._mine), shape)
-        holders: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for position, index in indices.items():
-            holders.setdefault(tuple((s.start, s.stop) for s in index), []).append(position)
-        blocks = tuple(as_bits(read(indices[positions[0]])) for positions in holders.values())
-        ids = tuple(tuple(self._devices[p].id for p in positions) for positions in holders.values())
+        mine = sharding.mesh.positions_of(self.local_positions)
+        holders = sharding.block_holders(mine, shape).values()
+        blocks = tuple(as_bits(read(index)) for index, _ in holders)
+        ids = tuple(tuple(self._devices[p].id for p in positions) for _, positions in holders)
         placed = julia_sharding(self, sharding)
         return call(self._julia.from_blocks, dtype.name, shape, placed, ids, *blocks)
 
@@ -123,9 +103,6 @@ class ReactantBackend(AbstractBackend):
             shards.append(Shard(self._devices[self._position[int(device)]], index, read, into))
         return sorted(shards, key=lambda s: s.device.position)
 
-    def is_fully_addressable(self, mesh: Mesh) -> bool:
-        return self._group.num_processes == 1 or self._mine.issuperset(mesh.device_ids)
-
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
         dtype = as_dtype(str(call(self._julia.dtype_of, value)))
         whole = np.empty(whole_numbers(call(self._julia.shape_of, value)), dtype)
@@ -137,9 +114,7 @@ class ReactantBackend(AbstractBackend):
 
     def barrier(self, name: str, timeout: float) -> None:
         if self._meeting is not None:
-            # A name serves one barrier only, so each use adds its number.
-            self._barriers[name] = self._barriers.get(name, 0) + 1
-            self._meeting.barrier(f"{name}/{self._barriers[name]}", timeout)
+            self._meeting.barrier(name, timeout)
 
     def shutdown(self) -> None:
         if self._meeting is not None:

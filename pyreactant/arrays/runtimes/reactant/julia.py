@@ -199,8 +199,9 @@ def _import_juliacall(place: Place) -> Any:
         import juliacall
     except ImportError as error:
         raise RequirementError(
-            f"backend 'reactant' needs the package juliacall, which cannot be imported ({error}); "
-            "install it with: python -m pip install 'pyreactant[reactant]'"
+            f"backend 'reactant' needs the package juliacall, which cannot be imported ({error})",
+            "python -m pip install 'pyreactant[reactant]'",
+            advice="install it with",
         ) from error
     except Exception as error:  # juliacall has no exception type for a Julia that does not start
         raise RequirementError(

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
-from ...array import Aval
 from ...backend import Call, Executable, Lowered
 from ...dtypes import as_dtype
 from ...mesh import Mesh
 from ...program import Program
-from ...sharding import Index, NamedSharding
-from ...tree import OpTrees, broadcast, data_fields, is_user_dataclass
+from ...sharding import Aval, Index, NamedSharding
+from ...tree import OpTrees, data_fields, is_user_dataclass
 from .julia import call, call_program, project_folder
 
 _TREES = OpTrees()
@@ -54,10 +53,10 @@ def lower(request: Call, runtime: Runtime) -> Lowered:
     wanted = request.out_sharding
     if wanted is None or isinstance(wanted, NamedSharding):
         traced = _trace(request, runtime, () if wanted is None else (wanted,))
-        given = _asked_shardings(request, traced)
+        given = traced.asked(request)
     else:
         traced = _trace(request, runtime, ())
-        given = _asked_shardings(request, traced)
+        given = traced.asked(request)
         if any(sharding is not None for sharding in given):
             traced = _trace(request, runtime, traced.in_julia(given))
     compile_ = partial(_compile, request, runtime, traced, given)
@@ -86,6 +85,10 @@ class _Traced:
     structure: Any
     numbers: list[int]
     outputs: list[tuple[tuple[int, ...], np.dtype[Any]]]
+
+    def asked(self, request: Call) -> list[NamedSharding | None]:
+        """The sharding that is asked for each result."""
+        return request.result_shardings(_TREES, self.tree, [shape for shape, _ in self.outputs])
 
     def in_julia(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Values that are listed by result, in Julia's order."""
@@ -139,32 +142,6 @@ def write(request: Call, runtime: Runtime) -> tuple[str, Any]:
     lowered = _lower_call(request, request.structure, runtime)
     text, described, _ = call(runtime.julia.description, lowered)
     return str(text), plain(described)
-
-
-def _asked_shardings(request: Call, traced: _Traced) -> list[NamedSharding | None]:
-    """The sharding that is asked for each result; None leaves it to the compiler."""
-    if request.out_sharding is None:
-        return [None] * len(traced.outputs)
-    name = request.program.name
-    what, of = f"program {name!r}: out_sharding", "the result"
-    given = broadcast(_TREES, request.out_sharding, traced.tree, _is_entry, what, of)
-    for number, ((shape, _), sharding) in enumerate(zip(traced.outputs, given, strict=True)):
-        if sharding is not None:
-            _check_fits(name, number, shape, sharding)
-    return given
-
-
-def _is_entry(node: object) -> bool:
-    return node is None or isinstance(node, NamedSharding)
-
-
-def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedSharding) -> None:
-    try:
-        sharding.shard_shape(shape)
-    except ShardingError as error:
-        raise ShardingError(
-            f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
-        ) from None
 
 
 def _compile(

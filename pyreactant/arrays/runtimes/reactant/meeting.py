@@ -13,9 +13,8 @@ import selectors
 import socket
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from ....base.errors import DeadlineError, PeerLostError, RendezvousError
@@ -40,7 +39,6 @@ _LINE_LIMIT = 1 << 20  # bytes: process 0 sends the device ids of all processes 
 _LOST = "ended or was cut off"
 """What has become of a process whose connection is closed."""
 
-
 _FULL = 0.02
 """Seconds until the next connection is accepted if there is no room for it."""
 
@@ -49,26 +47,62 @@ class _Outcome(NamedTuple):
     """How an exchange ended: its values, by process, or who is missing and who of them is lost."""
 
     values: list[Any]
-    missing: set[int]
-    lost: set[int]
+    missing: list[int]
+    lost: list[int]
 
 
 class Meeting(Store):
     """This process among those that have met: the run's store, barriers, and exchanges.
 
-    A thread reads the connections. The other methods may be called from any thread.
+    It asks process 0's `_Registry`, over its connection or in process 0 itself. A thread reads the
+    connections. The other methods may be called from any thread.
 
     Args:
         lines: The connection to process 0, or process 0's to each other process.
+        num_processes: Number of processes.
     """
 
-    def __init__(self, lines: Mapping[int, LineSocket]) -> None:
+    def __init__(self, lines: Mapping[int, LineSocket], num_processes: int) -> None:
         self._lines = lines
+        self._longest = (_LINE_LIMIT - 200) // num_processes  # of what one shares
         self._changed = threading.Condition()  # of everything that messages change
         self._lost: set[int] = set()
         self._closed = False
+        self._numbers = itertools.count()
+        self._answers: dict[int, Any] = {}
+        self._asked: set[int] = set()
+        if 0 in lines:
+            self._send, self._handle = lines[0].send, self._take
+        else:
+            registry = _Registry({0: partial(self._take, 0), **{i: lines[i].send for i in lines}})
+            self._send, self._handle = partial(registry.handle, 0), registry.handle
         self._thread = threading.Thread(target=self._serve, name="pyreactant meeting", daemon=True)
         self._thread.start()
+
+    def put(self, key: str, value: str) -> None:
+        self._check(self._lost & {0})
+        size = len(json.dumps([key, value]))
+        if size > _LINE_LIMIT - 200:  # of the rest of a line
+            raise LineError(f"a value of {size} bytes is longer than {_LINE_LIMIT}")
+        self._send({"type": "put", "key": key, "value": value})
+
+    def get(self, key: str, timeout: float) -> str | None:
+        value: str | None = self._ask("get", key, timeout, lambda: bool(self._lost))
+        if value is None and (self._lost or self._closed):
+            value = self.peek(key)  # process 0 may have it: a process was lost, not its values
+            if value is None:
+                self._check(self._lost)
+        return value
+
+    def peek(self, key: str) -> str | None:
+        value: str | None = self._ask("peek", key, None, lambda: 0 in self._lost)
+        if value is None:
+            self._check(self._lost & {0})
+        return value
+
+    def delete(self, prefix: str) -> None:
+        self._check(self._lost & {0})
+        self._send({"type": "delete", "key": prefix})
 
     def barrier(self, name: str, timeout: float) -> None:
         """Wait until every process has come to the barrier of this name. Collective.
@@ -93,10 +127,14 @@ class Meeting(Store):
         Raises:
             DeadlineError: As `barrier`.
         """
-        values, missing, lost = self._exchange(name, mine, timeout)
+        size = len(json.dumps(mine))
+        if size > self._longest:
+            raise LineError(f"a share of {size} bytes is longer than {self._longest}")
+        answer = self._ask("share", name, timeout, lambda: 0 in self._lost, value=mine)
+        values, missing, lost = answer or ([], [0], self._lost & {0})
         if missing:
             did_not = "did not come" if 0 not in missing else "did not say that all have come"
-            ends = (f"process {i} {_LOST if i in lost else did_not}" for i in sorted(missing))
+            ends = (f"process {i} {_LOST if i in lost else did_not}" for i in missing)
             raise (PeerLostError if lost else DeadlineError)(
                 f"not every process came to barrier {name!r} within {timeout:g} s, or one was "
                 f"lost: {', '.join(ends)}"
@@ -114,18 +152,29 @@ class Meeting(Store):
         for line in self._lines.values():
             line.close()
 
-    @abstractmethod
-    def _exchange(self, name: str, mine: Any, timeout: float) -> _Outcome: ...
-
-    @abstractmethod
-    def _handle(self, index: int, message: Message) -> None:
-        """Handle a message from a process."""
-
-    def _lose(self, index: int) -> None:
-        """Note that a process is lost."""
+    def _ask(
+        self,
+        kind: str,
+        key: str,
+        timeout: float | None,
+        is_over: Callable[[], bool],
+        **more: Any,
+    ) -> Any:
+        """Process 0's answer to a request; None if it has none in time, or is lost."""
+        number = next(self._numbers)
         with self._changed:
-            self._lost.add(index)
-            self._changed.notify_all()
+            self._asked.add(number)
+        self._send({"type": kind, "key": key, "number": number, **more})
+        with self._changed:
+            self._changed.wait_for(
+                lambda: number in self._answers or is_over() or self._closed, timeout
+            )
+            answered = number in self._answers
+        if not answered:
+            self._send({"type": "cancel", "key": key, "number": number})
+        with self._changed:
+            self._asked.discard(number)
+            return self._answers.pop(number, None)
 
     def _check(self, lost: set[int]) -> None:
         """Raise if this meeting is closed, or these processes are lost."""
@@ -136,6 +185,17 @@ class Meeting(Store):
                 f"{', '.join(f'process {i}' for i in sorted(lost))} {_LOST}, so nothing more can "
                 "be agreed with it; see the first error of the run"
             )
+
+    def _take(self, index: int, message: Message) -> None:
+        """Take a message from process 0, or the end of the connection to it."""
+        with self._changed:
+            match message:
+                case {"type": "answer", "number": int(number), "value": value}:
+                    if number in self._asked:
+                        self._answers[number] = value
+                case {"type": "lost", "process": int(process)}:
+                    self._lost.add(process)
+            self._changed.notify_all()
 
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -148,188 +208,87 @@ class Meeting(Store):
                             self._handle(key.data, message)
                     except (OSError, LineError):
                         selector.unregister(key.fileobj)
-                        self._lose(key.data)
+                        if not self._closed:
+                            self._handle(key.data, {"type": "lost", "process": key.data})
 
 
-class _Host(Meeting):
-    """Process 0: it holds the values, and decides exchanges."""
+class _Registry:
+    """What process 0 keeps for all: the values, and who has come to each exchange.
 
-    def __init__(self, lines: Mapping[int, LineSocket]) -> None:
+    Args:
+        send: What sends a message to each process, 0 too.
+    """
+
+    def __init__(self, send: Mapping[int, Callable[[Message], None]]) -> None:
+        self._send = send
+        self._lock = threading.RLock()
+        self._lost: set[int] = set()
         self._values: dict[str, str] = {}
         self._requests: dict[str, set[tuple[int, int]]] = {}  # for a value: process and number
-        self._shares: dict[str, dict[int, Any]] = {}  # of each exchange, by process
-        super().__init__(lines)
+        # Of each exchange, by process: the number of its request, and what it shares.
+        self._shares: dict[str, dict[int, tuple[int, Any]]] = {}
+        self._failed: dict[str, _Outcome] = {}
 
-    def put(self, key: str, value: str) -> None:
-        size = len(json.dumps([key, value]))
-        if size > _LINE_LIMIT - 200:  # of the rest of a line
-            raise LineError(f"a value of {size} bytes is longer than {_LINE_LIMIT}")
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-            requests = self._requests.pop(key, set())
-        for index, number in requests:
-            self._answer(index, number, value)
-
-    def get(self, key: str, timeout: float) -> str | None:
-        with self._changed:
-            self._changed.wait_for(
-                lambda: key in self._values or self._lost or self._closed, timeout
-            )
-            if key not in self._values:
-                self._check(self._lost)
-            return self._values.get(key)
-
-    def peek(self, key: str) -> str | None:
-        with self._changed:
-            return self._values.get(key)
-
-    def delete(self, prefix: str) -> None:
-        with self._changed:
-            for key in [k for k in self._values if k == prefix or k.startswith(f"{prefix}/")]:
-                del self._values[key]
-
-    def _exchange(self, name: str, mine: Any, timeout: float) -> _Outcome:
-        with self._changed:
-            shares = self._shares.setdefault(name, {})
-
-            def missing() -> set[int]:
-                return self._lines.keys() - shares.keys()
-
-            self._changed.wait_for(lambda: not missing() or missing() & self._lost, timeout)
-            lost = missing() & self._lost
-            absent = lost or missing()
-            values = [] if absent else [mine, *(shares[index] for index in sorted(shares))]
-            del self._shares[name]
-        outcome = {"values": values, "missing": sorted(absent), "lost": sorted(lost)}
-        self._send_all({"type": "exchanged", "name": name, **outcome})
-        return _Outcome(values, absent, lost)
-
-    def _handle(self, index: int, message: Message) -> None:
-        match message:
-            case {"type": "put", "key": str(key), "value": str(value)}:
-                self.put(key, value)
-            case {"type": "get", "key": str(key), "number": int(number)}:
-                with self._changed:
-                    value = self._values.get(key)
-                    if value is None:
-                        self._requests.setdefault(key, set()).add((index, number))
-                if value is not None:
-                    self._answer(index, number, value)
-            case {"type": "peek", "key": str(key), "number": int(number)}:
-                self._answer(index, number, self.peek(key))
-            case {"type": "cancel", "key": str(key), "number": int(number)}:
-                with self._changed:
-                    requests = self._requests.get(key, set())
-                    requests.discard((index, number))
-                    if not requests:
-                        self._requests.pop(key, None)
-            case {"type": "delete", "prefix": str(prefix)}:
-                self.delete(prefix)
-            case {"type": "share", "name": str(name), "value": value}:
-                with self._changed:
-                    self._shares.setdefault(name, {})[index] = value
-                    self._changed.notify_all()
-            case {"type": "withdraw", "name": str(name)}:
-                with self._changed:
-                    self._shares.get(name, {}).pop(index, None)
-
-    def _answer(self, index: int, number: int, value: str | None) -> None:
-        self._lines[index].send({"type": "value", "number": number, "value": value})
-
-    def _lose(self, index: int) -> None:
-        super()._lose(index)
-        if not self._closed:
-            self._send_all({"type": "lost", "process": index})
-
-    def _send_all(self, message: Message) -> None:
-        for index, line in self._lines.items():
-            if index not in self._lost:
-                line.send(message)
-
-
-class _Guest(Meeting):
-    """Any other process: it asks process 0."""
-
-    def __init__(self, line: LineSocket) -> None:
-        self._line = line
-        self._numbers = itertools.count()
-        self._asked: set[int] = set()
-        self._answers: dict[int, str | None] = {}
-        self._outcomes: dict[str, _Outcome] = {}
-        super().__init__({0: line})
-
-    def put(self, key: str, value: str) -> None:
-        self._check(self._lost & {0})
-        self._line.send({"type": "put", "key": key, "value": value})
-
-    def get(self, key: str, timeout: float) -> str | None:
-        value = self._ask("get", key, timeout, lambda: bool(self._lost))
-        if value is None and self._lost:
-            value = self.peek(key)  # process 0 may have it: a process was lost, not its values
-            if value is None:
-                self._check(self._lost)
-        return value
-
-    def peek(self, key: str) -> str | None:
-        return self._ask("peek", key, None, lambda: 0 in self._lost)
-
-    def delete(self, prefix: str) -> None:
-        self._check(self._lost & {0})
-        self._line.send({"type": "delete", "prefix": prefix})
-
-    def _ask(
-        self, kind: str, key: str, timeout: float | None, is_over: Callable[[], bool]
-    ) -> str | None:
-        """Ask process 0 for a key's value; None if there is none.
-
-        Raises:
-            DeadlineError: There is no answer because process 0 is lost.
-        """
-        number = next(self._numbers)
-        with self._changed:
-            self._asked.add(number)
-        self._line.send({"type": kind, "key": key, "number": number})
-        with self._changed:
-            self._changed.wait_for(
-                lambda: number in self._answers or is_over() or self._closed, timeout
-            )
-            self._asked.discard(number)
-            if number in self._answers:
-                return self._answers.pop(number)
-            self._check(self._lost & {0})
-        self._line.send({"type": "cancel", "key": key, "number": number})
-        return None
-
-    def _exchange(self, name: str, mine: Any, timeout: float) -> _Outcome:
-        self._line.send({"type": "share", "name": name, "value": mine})
-        with self._changed:
-            self._changed.wait_for(
-                lambda: name in self._outcomes or 0 in self._lost or self._closed, timeout
-            )
-            if name in self._outcomes:
-                return self._outcomes.pop(name)
-            lost = self._lost & {0}
-        self._line.send({"type": "withdraw", "name": name})
-        return _Outcome([], {0}, lost)
-
-    def _handle(self, index: int, message: Message) -> None:
-        with self._changed:
+    def handle(self, index: int, message: Message) -> None:
+        """Handle a message from a process, or the end of the connection to it."""
+        with self._lock:
             match message:
-                case {"type": "value", "number": int(number), "value": str() | None as value}:
-                    if number in self._asked:
-                        self._answers[number] = value
-                case {
-                    "type": "exchanged",
-                    "name": str(name),
-                    "values": list(values),
-                    "missing": list(missing),
-                    "lost": list(lost),
-                }:
-                    self._outcomes[name] = _Outcome(values, set(missing), set(lost))
-                case {"type": "lost", "process": int(process)}:
-                    self._lost.add(process)
-            self._changed.notify_all()
+                case {"type": "put", "key": str(key), "value": str(value)}:
+                    self._values[key] = value
+                    for process, number in sorted(self._requests.pop(key, ()), reverse=True):
+                        self._answer(process, number, value)
+                case {"type": "get", "key": str(key), "number": int(number)}:
+                    if key in self._values:
+                        self._answer(index, number, self._values[key])
+                    else:
+                        self._requests.setdefault(key, set()).add((index, number))
+                case {"type": "peek", "key": str(key), "number": int(number)}:
+                    self._answer(index, number, self._values.get(key))
+                case {"type": "delete", "key": str(prefix)}:
+                    for key in [*self._values]:
+                        if key == prefix or key.startswith(f"{prefix}/"):
+                            del self._values[key]
+                case {"type": "share", "key": str(name), "number": int(number), "value": value}:
+                    self._shares.setdefault(name, {})[index] = number, value
+                    self._decide(name)
+                case {"type": "cancel", "key": str(key), "number": int(number)}:
+                    self._cancel(index, key, number)
+                case {"type": "lost", "process": int(process)} if process == index:
+                    self._lost.add(index)
+                    for name in [*self._shares]:
+                        self._decide(name)
+                    for other in self._send.keys() - self._lost:
+                        self._send[other](message)
+
+    def _cancel(self, index: int, key: str, number: int) -> None:
+        """A process waits no longer. If it is process 0, an exchange is over for all."""
+        requests = self._requests.get(key, set())
+        requests.discard((index, number))
+        if not requests:
+            self._requests.pop(key, None)
+        number_now, _ = self._shares.get(key, {}).get(index, (None, None))
+        if number_now == number and index == 0:
+            self._decide(key, is_over=True)
+        elif number_now == number:
+            del self._shares[key][index]
+
+    def _decide(self, name: str, *, is_over: bool = False) -> None:
+        """End an exchange if all have come, if one that has not is lost, or if its time is over."""
+        shares = self._shares.get(name, {})
+        missing = self._send.keys() - shares.keys()
+        lost = missing & self._lost
+        if name not in self._failed and missing and not lost and not is_over:
+            return
+        values = [] if missing else [shares[index][1] for index in sorted(shares)]
+        outcome = _Outcome(values, sorted(lost or missing), sorted(lost))
+        if missing:  # those that come later learn the same
+            outcome = self._failed.setdefault(name, outcome)
+        self._shares.pop(name, None)
+        for index in sorted(shares, reverse=True):  # process 0 last: it may close the connections
+            self._answer(index, shares[index][0], outcome)
+
+    def _answer(self, index: int, number: int, value: Any) -> None:
+        self._send[index]({"type": "answer", "number": number, "value": value})
 
 
 def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeting:
@@ -350,11 +309,11 @@ def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeti
     if group.process_index > 0:
         line = _join(group, secret, end)
         line.detect_silence(heartbeat_timeout)
-        return _Guest(line)
+        return Meeting({0: line}, group.num_processes)
     lines = _Reception(group, secret, end).gather()
     for line in lines.values():
         line.detect_silence(heartbeat_timeout)
-    return _Host(lines)
+    return Meeting(lines, group.num_processes)
 
 
 class _End(NamedTuple):
@@ -369,8 +328,7 @@ def _line(connection: socket.socket, secret: bytes, *, server: bool) -> LineSock
     return LineSocket(connection, secret, CONVERSATION, server=server, limit=_LINE_LIMIT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seat:
+class _Seat(NamedTuple):
     """A process that has connected to process 0, with its own description."""
 
     line: LineSocket

@@ -1,47 +1,53 @@
-"""Start Reactant in this process: flags, rendezvous, platform, and a check of what started."""
+"""Start Reactant in this process: flags, rendezvous, platform, and a check of what started.
+
+Several processes meet in Python before Julia starts, which finds every mistake of the run at once.
+Reactant's own rendezvous follows when all processes run Julia.
+"""
 
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .... import preferences
-from ....base.errors import PyReactantError, RendezvousError, RequirementError, StateError, argument
+from ....base.errors import RendezvousError, RequirementError, StateError, argument
 from ....base.facts import tpu_chips, usable_gpus
-from ....base.process import end_at_once, end_at_once_on_error, flush_output
+from ....base.process import end_at_once_on_error
 from ....julia.place import LIBRARY, find_place
-from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator
 from ....process.group.group import join_address, split_address
-from ...backend import StartOptions
+from ...backend import FORCED_CPU_DEVICES, StartOptions
 from ...sharding import Device
+from ..guard.guard import end_with
 from .julia import call, check_process
 from .julia import start as start_julia
 from .meeting import Meeting, meet
 
-DEFAULT_CPU_DEVICES = 8
 
-_FORCED = "xla_force_host_platform_device_count"
+class Started(NamedTuple):
+    """What Reactant runs with.
 
-
-def start(
-    group: ProcessGroup, options: StartOptions
-) -> tuple[Any, tuple[Device, ...], Meeting | None]:
-    """Start Julia, the rendezvous and the platform. Collective if there are several processes.
-
-    Returns:
-        The Julia module PyReactant, the devices of the run, and the connections to the other
-        processes.
+    Attributes:
+        julia: The Julia module PyReactant.
+        devices: The devices of the run.
+        meeting: The connections to the other processes; None without any.
     """
+
+    julia: Any
+    devices: tuple[Device, ...]
+    meeting: Meeting | None
+
+
+def start(group: ProcessGroup, options: StartOptions) -> Started:
+    """Start Julia, the rendezvous and the platform. Collective if there are several processes."""
     check_process()
     preferences.check_runtime(group.num_processes)
     check_libtpu(options, find_place().libtpu)
-    count = cpu_devices(group, options)
+    count = options.cpu_devices(group.num_processes)
     meeting = None
     if group.num_processes > 1:
         end_at_once_on_error()
@@ -58,7 +64,7 @@ def start(
         owned = meeting.exchange("pyreactant/devices", here, options.initialization_timeout)
     devices = make_devices([(row[0], row[2], row[3]) for row in rows], owned)
     check_started(group, options, devices)
-    return module, devices, meeting
+    return Started(module, devices, meeting)
 
 
 def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> Any:
@@ -76,7 +82,7 @@ def _xla_flags(count: int | None) -> Iterator[None]:
     """Set the number of CPU devices while XLA reads its flags; children keep their own."""
     before = os.environ.get("XLA_FLAGS")
     if count is not None:
-        os.environ["XLA_FLAGS"] = f"{before or ''} --{_FORCED}={count}".strip()
+        os.environ["XLA_FLAGS"] = f"{before or ''} --{FORCED_CPU_DEVICES}={count}".strip()
     try:
         yield
     finally:
@@ -136,23 +142,6 @@ def check_libtpu(options: StartOptions, settled: str | None) -> None:
             f"libtpu must be at {path} ({LIBRARY}, or what pyreactant setup chose), but is not; "
             f"run: pyreactant setup --tpu, or set {LIBRARY} to a libtpu.so"
         )
-
-
-def cpu_devices(group: ProcessGroup, options: StartOptions) -> int | None:
-    """Number of CPU devices to request from XLA; None to leave it to XLA.
-
-    Raises:
-        StateError: XLA_FLAGS sets the number too.
-    """
-    forced = _FORCED in os.environ.get("XLA_FLAGS", "")
-    if options.num_cpu_devices is not None and forced:
-        raise StateError(
-            f"{argument('num_cpu_devices', options.num_cpu_devices)} was requested, but XLA_FLAGS "
-            f"sets {_FORCED} too; keep one of them"
-        )
-    if options.num_cpu_devices is None and group.num_processes == 1 and not forced:
-        return DEFAULT_CPU_DEVICES  # beside a GPU or TPU they cost nothing
-    return options.num_cpu_devices
 
 
 def local_gpus(group: ProcessGroup, options: StartOptions) -> tuple[int, ...]:
@@ -227,11 +216,6 @@ def check_started(group: ProcessGroup, options: StartOptions, devices: tuple[Dev
             )
 
 
-# Reactant's rendezvous of several processes, made to fail with a message instead of a hang.
-#
-# The processes meet in Python before Julia starts, which finds every mistake of the run at once.
-# Reactant's own rendezvous follows when all processes run Julia.
-
 _JULIA_STARTS = 900.0  # seconds; without a setup, Julia first compiles its packages
 
 
@@ -285,7 +269,7 @@ def time_limit(group: ProcessGroup, options: StartOptions, what: str) -> Iterato
 
     def watch() -> None:
         if not done.wait(options.initialization_timeout):
-            _end(error)
+            end_with(error)
 
     threading.Thread(target=watch, name="pyreactant deadline", daemon=True).start()
     # A handler that the program installed stays in place.
@@ -298,11 +282,3 @@ def time_limit(group: ProcessGroup, options: StartOptions, what: str) -> Iterato
         done.set()
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end(error: PyReactantError) -> None:
-    supervised.tell_error(error)
-    flush_output()
-    with contextlib.suppress(Exception):
-        sys.stderr.write(f"pyreactant: {type(error).__name__}: {error}\n")
-    end_at_once(error.exit_code)

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from ..model import Accuracy, Model
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, as_tracked, rule
+from ..tracked import (
+    FUNCTIONS,
+    UFUNCS,
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    all_tracked,
+    rule,
+    rule_of_each,
+)
 
 Certain = Callable[[], Any]
 """Where an infinite value is the only one that the operands' errors allow."""
@@ -93,26 +102,10 @@ def real_only(name: str, *operands: Tracked) -> None:
         raise UnknownOperationError(f"no error bound is known for {name} of complex numbers")
 
 
-def model_of(*operands: Any) -> Model:
-    """The model of a result: that of the operands' most precise type, as in NumPy and XLA."""
-    models = [x.model for x in operands if isinstance(x, Tracked)]
-    return min(models, key=lambda model: model.roundoff)
-
-
-def all_tracked(*operands: Any) -> tuple[Tracked, ...]:
-    """The operands as Tracked arrays."""
-    model = model_of(*operands)
-    return tuple(as_tracked(x, model) for x in operands)
-
-
-@rule(np.add)
-def _add(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return rounded(x.value + y.value, x.narrow + y.narrow, m.roundoff, m, _infinite_term(x, y))
-
-
-@rule(np.subtract)
-def _subtract(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return rounded(x.value - y.value, x.narrow + y.narrow, m.roundoff, m, _infinite_term(x, y))
+@rule_of_each(np.add, np.subtract)
+def _add(ufunc: np.ufunc, m: Model, x: Tracked, y: Tracked) -> Tracked:
+    z = ufunc(x.value, y.value)
+    return rounded(z, x.narrow + y.narrow, m.roundoff, m, _infinite_term(x, y))
 
 
 def _infinite_term(x: Tracked, y: Tracked) -> Callable[[], Any]:
@@ -153,11 +146,6 @@ def _share(x: Tracked, error: np.ndarray) -> np.ndarray:
     return np.abs(x.value) * error if error.any() else np.zeros(())
 
 
-@rule(np.square)
-def _square(m: Model, x: Tracked) -> Tracked:
-    return _multiply(m, x, x)
-
-
 @rule(np.divide)
 def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
     z = x.value / y.value
@@ -171,7 +159,6 @@ def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
     return computed(z, e, m.function("divide", np.iscomplexobj(z)), m, _infinite_quotient(x, y))
 
 
-@rule(np.reciprocal)
 def _reciprocal(m: Model, x: Tracked) -> Tracked:
     return _divide(m, Tracked(np.ones(()), 0.0, m), x)
 
@@ -234,19 +221,9 @@ def _real_power(m: Model, x: Tracked, y: Tracked) -> Tracked:
     return Tracked(value, np.where(np.isnan(bound), np.inf, bound), m)
 
 
-@rule(np.negative)
-def _negative(m: Model, x: Tracked) -> Tracked:
-    return Tracked(-x.value, unshared(x), m)
-
-
-@rule(np.positive)
-def _positive(_: Model, x: Tracked) -> Tracked:
-    return x.copy()
-
-
-@rule(np.conjugate)
-def _conjugate(m: Model, x: Tracked) -> Tracked:
-    return Tracked(np.conjugate(x.value), unshared(x), m)
+@rule_of_each(np.negative, np.conjugate)
+def _turned(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
+    return Tracked(ufunc(x.value), unshared(x), m)
 
 
 @rule(np.absolute, np.fabs)
@@ -267,26 +244,16 @@ def _floor_divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
     return _numpy.floor(x / y)
 
 
-@rule(np.remainder)
-def _remainder(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    bound = 0.0 if _whole(x, y) else (x - _numpy.floor(x / y) * y).bound
-    return Tracked(np.remainder(x.value, y.value), bound, m)
-
-
-@rule(np.fmod)
-def _fmod(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    bound = 0.0 if _whole(x, y) else (x - _numpy.trunc(x / y) * y).bound
-    return Tracked(np.fmod(x.value, y.value), bound, m)
+@rule_of_each(np.remainder, np.fmod)
+def _remainder(ufunc: np.ufunc, m: Model, x: Tracked, y: Tracked) -> Tracked:
+    whole = _numpy.floor if ufunc is np.remainder else _numpy.trunc
+    bound = 0.0 if _whole(x, y) else (x - whole(x / y) * y).bound
+    return Tracked(ufunc(x.value, y.value), bound, m)
 
 
 def _whole(*operands: Tracked) -> bool:
     """Whether all operands are exact integers: their quotients are not rounded."""
     return all(x.value.dtype.kind in "iu" and not x.narrow.any() for x in operands)
-
-
-@rule(np.divmod)
-def _divmod(m: Model, x: Tracked, y: Tracked) -> tuple[Tracked, Tracked]:
-    return x // y, x % y
 
 
 @rule(np.modf)
@@ -295,20 +262,22 @@ def _modf(m: Model, x: Tracked) -> tuple[Tracked, Tracked]:
     return x - whole, whole
 
 
-@rule(np.deg2rad, np.radians)
-def _radians(m: Model, x: Tracked) -> Tracked:
-    return x * (math.pi / 180)
-
-
-@rule(np.rad2deg, np.degrees)
-def _degrees(m: Model, x: Tracked) -> Tracked:
-    return x * (180 / math.pi)
+UFUNCS |= {
+    np.square: lambda m, x: _multiply(m, x, x),
+    np.reciprocal: _reciprocal,
+    np.positive: lambda m, x: x.copy(),
+    np.divmod: lambda m, x, y: (x // y, x % y),
+    np.deg2rad: lambda m, x: x * (math.pi / 180),
+    np.radians: lambda m, x: x * (math.pi / 180),
+    np.rad2deg: lambda m, x: x * (180 / math.pi),
+    np.degrees: lambda m, x: x * (180 / math.pi),
+}
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    parts = all_tracked(*(one for one in (a, prepend, append) if one is not None))
+    parts = all_tracked(*(part for part in (a, prepend, append) if part is not None))
     shape = [1 if d == axis % parts[0].ndim else m for d, m in enumerate(parts[0].shape)]
-    ends = [one if one.ndim else _numpy.broadcast_to(one, shape) for one in parts[1:]]
+    ends = [part if part.ndim else _numpy.broadcast_to(part, shape) for part in parts[1:]]
     before, after = (ends[:1], ends[1:]) if prepend is not None else ([], ends)
     a = _numpy.concatenate([*before, parts[0], *after], axis=axis)
     for _ in range(n):
@@ -324,8 +293,8 @@ def _gradient(f: Tracked, *varargs: Any, axis: Any = None, edge_order: int = 1) 
         )
     axes = range(f.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     steps = [*varargs] * len(axes) if len(varargs) == 1 else [*varargs] or [1.0] * len(axes)
-    found = [_slope(f, axis, step) for axis, step in zip(axes, steps, strict=True)]
-    return found[0] if len(found) == 1 else tuple(found)
+    slopes = [_slope(f, axis, step) for axis, step in zip(axes, steps, strict=True)]
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
 def _slope(f: Tracked, axis: int, step: Any) -> Any:
@@ -340,8 +309,8 @@ def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1) ->
     x, y = _numpy.moveaxis(x, axisa, -1), _numpy.moveaxis(y, axisb, -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         raise UnknownOperationError("the error bound of numpy.cross is known only for 3 components")
-    found = [x[..., i] * y[..., j] - x[..., j] * y[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
-    return _numpy.moveaxis(_numpy.stack(found, axis=-1), -1, axisc)
+    parts = [x[..., i] * y[..., j] - x[..., j] * y[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return _numpy.moveaxis(_numpy.stack(parts, axis=-1), -1, axisc)
 
 
 FUNCTIONS |= {np.diff: _diff, np.gradient: _gradient, np.cross: _cross}

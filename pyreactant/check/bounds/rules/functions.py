@@ -8,7 +8,15 @@ import numpy as np
 
 from ....arrays.dtypes import EXTENDED, as_dtype
 from ..model import Model
-from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
+from ..tracked import (
+    FUNCTIONS,
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    function,
+    rule,
+    rule_of_each,
+)
 from .arithmetic import bounded, computed, real_only, unshared
 from .order import extreme_of
 
@@ -41,23 +49,13 @@ def _expm1(m: Model, x: Tracked) -> Tracked:
     return computed(np.expm1(x.value), e, m.function("expm1"), m, _overflow(x))
 
 
-@rule(np.log)
-def _log(m: Model, x: Tracked) -> Tracked:
-    real_only("log", x)
-    e = _log_error(x.bound, np.abs(x.value))
-    return computed(np.log(x.value), e, m.function("log"), m, lambda: x.bound == 0)
-
-
-@rule(np.log1p)
-def _log1p(m: Model, x: Tracked) -> Tracked:
-    real_only("log1p", x)
-    e = _log_error(x.bound, np.abs(1 + x.value))
-    return computed(np.log1p(x.value), e, m.function("log1p"), m, lambda: x.bound == 0)
-
-
-def _log_error(bound: np.ndarray, size: np.ndarray) -> np.ndarray:
+@rule_of_each(np.log, np.log1p)
+def _log(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
     """|log(x') - log(x)| is largest at the end nearer to zero."""
-    return np.where(bound == 0, 0.0, np.where(bound < size, -np.log1p(-bound / size), np.inf))
+    real_only(ufunc.__name__, x)
+    size, b = np.abs(x.value if ufunc is np.log else 1 + x.value), x.bound
+    e = np.where(b == 0, 0.0, np.where(b < size, -np.log1p(-b / size), np.inf))
+    return computed(ufunc(x.value), e, m.function(ufunc.__name__), m, lambda: b == 0)
 
 
 @rule(np.sqrt)
@@ -70,28 +68,18 @@ def _sqrt(m: Model, x: Tracked) -> Tracked:
     return computed(z, e, m.function("sqrt"), m, lambda: x.bound == 0)
 
 
-def _of_slope_one(name: str) -> None:
-    """Register a function of a real number whose derivative is nowhere larger than 1."""
-    ufunc = getattr(np, name)
-
-    @rule(ufunc)
-    def found(m: Model, x: Tracked) -> Tracked:
-        real_only(name, x)
-        return computed(ufunc(x.value), x.narrow, m.function(name), m)
+@rule_of_each(np.tanh, np.sin, np.cos, np.arctan, np.arcsinh)
+def _of_slope_one(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
+    """A function of a real number whose derivative is nowhere larger than 1."""
+    real_only(ufunc.__name__, x)
+    return computed(ufunc(x.value), x.narrow, m.function(ufunc.__name__), m)
 
 
-for _name in ("tanh", "sin", "cos", "arctan", "arcsinh"):
-    _of_slope_one(_name)
-
-
-def _monotone(name: str) -> None:
-    """Register a function of a real number that only grows or only falls."""
-    ufunc = getattr(np, name)
-
-    @rule(ufunc)
-    def found(m: Model, x: Tracked) -> Tracked:
-        real_only(name, x)
-        return computed(ufunc(x.value), _between_ends(ufunc, x), m.function(name), m)
+@rule_of_each(np.cbrt, np.sinh, np.arcsin, np.arccos, np.arccosh, np.arctanh)
+def _monotone(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
+    """A function of a real number that only grows or only falls."""
+    real_only(ufunc.__name__, x)
+    return computed(ufunc(x.value), _between_ends(ufunc, x), m.function(ufunc.__name__), m)
 
 
 def _between_ends(ufunc: np.ufunc, x: Tracked) -> np.ndarray:
@@ -102,10 +90,6 @@ def _between_ends(ufunc: np.ufunc, x: Tracked) -> np.ndarray:
     # The oracle rounds the ends.
     slack = 2.0**-49 * (np.abs(z) + np.abs(ends[0]) + np.abs(ends[1]))
     return np.maximum(*(np.abs(end - z) for end in ends)) + slack * (x.bound > 0)
-
-
-for _name in ("cbrt", "sinh", "arcsin", "arccos", "arccosh", "arctanh"):
-    _monotone(_name)
 
 
 @rule(np.cosh)
@@ -135,7 +119,7 @@ def _hypot(m: Model, x: Tracked, y: Tracked) -> Tracked:
 def _arctan2(m: Model, y: Tracked, x: Tracked) -> Tracked:
     """The gradient is at most 1/r; across the negative axis the angle jumps by 2 pi."""
     real_only("arctan2", x, y)
-    low, left = (np.maximum(np.abs(one.value) - one.bound, 0) for one in (y, x))
+    low, left = (np.maximum(np.abs(part.value) - part.bound, 0) for part in (y, x))
     reach, nearest = np.hypot(y.bound, x.bound), np.hypot(low, left)
     e = np.where(reach == 0, 0.0, reach / nearest)
     jumps = (low == 0) & (y.bound > 0) & (x.value - x.bound < 0)
@@ -151,26 +135,18 @@ def _exp2(m: Model, x: Tracked) -> Tracked:
     return _of_formula(np.exp2(x.value), _numpy.exp(x * math.log(2)))
 
 
-@rule(np.log2)
-def _log2(m: Model, x: Tracked) -> Tracked:
-    return _of_formula(np.log2(x.value), _numpy.log(x) / math.log(2))
+@rule_of_each(np.log2, np.log10)
+def _log_of_base(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
+    base = 2 if ufunc is np.log2 else 10
+    return _of_formula(ufunc(x.value), _numpy.log(x) / math.log(base))
 
 
-@rule(np.log10)
-def _log10(m: Model, x: Tracked) -> Tracked:
-    return _of_formula(np.log10(x.value), _numpy.log(x) / math.log(10))
-
-
-@rule(np.logaddexp)
-def _logaddexp(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    found = _numpy.maximum(x, y) + _numpy.log1p(_numpy.exp(-_numpy.abs(x - y)))
-    return _of_formula(np.logaddexp(x.value, y.value), found)
-
-
-@rule(np.logaddexp2)
-def _logaddexp2(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    rest = _numpy.log1p(_numpy.exp2(-_numpy.abs(x - y))) / math.log(2)
-    return _of_formula(np.logaddexp2(x.value, y.value), _numpy.maximum(x, y) + rest)
+@rule_of_each(np.logaddexp, np.logaddexp2)
+def _logaddexp(ufunc: np.ufunc, m: Model, x: Tracked, y: Tracked) -> Tracked:
+    power = _numpy.exp if ufunc is np.logaddexp else _numpy.exp2
+    rest = _numpy.log1p(power(-_numpy.abs(x - y)))
+    rest = rest if ufunc is np.logaddexp else rest / math.log(2)
+    return _of_formula(ufunc(x.value, y.value), _numpy.maximum(x, y) + rest)
 
 
 def _of_formula(value: np.ndarray, formula: Tracked) -> Tracked:
@@ -179,16 +155,10 @@ def _of_formula(value: np.ndarray, formula: Tracked) -> Tracked:
     return bounded(value, formula.bound + apart, formula.model, lambda: formula.bound == 0)
 
 
-@function(np.sinc)
-def _sinc(x: Tracked) -> Any:
-    angle = math.pi * x
-    return _numpy.where(x == 0, 1.0, _numpy.sin(angle) / angle)
-
-
 @function(np.angle)
 def _angle(z: Tracked, deg: bool = False) -> Any:
-    found = _numpy.arctan2(_numpy.imag(z), _numpy.real(z))
-    return found * (180 / math.pi) if deg else found
+    angle = _numpy.arctan2(_numpy.imag(z), _numpy.real(z))
+    return angle * (180 / math.pi) if deg else angle
 
 
 @function(np.astype)
@@ -201,11 +171,11 @@ def cast(x: Tracked, dtype: Any, *, copy: bool = True) -> Tracked:
     if kind.kind == "b":
         return _numpy.not_equal(x, 0)
     if kind.kind in "iu":
-        found = extreme_of(np.trunc, (x,), None, x.model) if x.value.dtype.kind == "f" else x
-        if np.iscomplexobj(found.value):
+        if np.iscomplexobj(x.value):
             raise UnknownOperationError("no error bound is known for complex numbers as integers")
-        bound = np.where(np.isfinite(found.value), found.bound, np.inf)
-        whole = np.where(np.isfinite(found.value), found.value, 0)
+        cut = extreme_of(np.trunc, (x,), None, x.model) if x.value.dtype.kind == "f" else x
+        bound = np.where(np.isfinite(cut.value), cut.bound, np.inf)
+        whole = np.where(np.isfinite(cut.value), cut.value, 0)
         return Tracked(whole.astype(kind), bound, x.model)
     if kind.kind not in "fc" and kind.name not in EXTENDED:
         raise UnknownOperationError(f"no error bound is known for conversion to {kind}")
@@ -227,34 +197,30 @@ def _copy(a: Tracked, order: str = "K", subok: bool = False) -> Tracked:
     return a.copy()
 
 
-@function(_numpy.real)
-def _real(val: Tracked) -> Tracked:
-    return Tracked(val.value.real.copy(), unshared(val), val.model)
-
-
-@function(_numpy.imag)
-def _imag(val: Tracked) -> Tracked:
-    return Tracked(np.array(val.value.imag), unshared(val), val.model)
+FUNCTIONS |= {
+    np.sinc: lambda x: _numpy.where(x == 0, 1.0, _numpy.sin(math.pi * x) / (math.pi * x)),
+    np.real: lambda val: Tracked(val.value.real.copy(), unshared(val), val.model),
+    np.imag: lambda val: Tracked(np.array(val.value.imag), unshared(val), val.model),
+}
 
 
 def _like(make: Any) -> Any:
     """The rule of a function that makes exact constants of an array's shape."""
 
-    def found(a: Any, *args: Any, **options: Any) -> Any:
+    def rule(a: Any, *args: Any, **options: Any) -> Any:
         dtype = options.pop("dtype", None)
         value = make(a.value, *args, **options)
         made = Tracked(value, np.zeros(value.shape), a.model)
         return made if dtype is None else cast(made, dtype)
 
-    return found
+    return rule
 
 
-for _make in (np.zeros_like, np.ones_like, np.empty_like):
-    function(_make)(_like(_make))
+FUNCTIONS |= {make: _like(make) for make in (np.zeros_like, np.ones_like, np.empty_like)}
 
 
 @function(np.full_like)
 def _full_like(a: Any, fill_value: Any, dtype: Any = None) -> Any:
-    found = _numpy.zeros_like(a)
-    found[...] = fill_value
-    return found if dtype is None else cast(found, dtype)
+    made = _numpy.zeros_like(a)
+    made[...] = fill_value
+    return made if dtype is None else cast(made, dtype)

@@ -6,35 +6,42 @@ from typing import Any
 
 import numpy as np
 
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function
-from .arithmetic import all_tracked, model_of, rounded
+from ..tracked import (
+    FUNCTIONS,
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    all_tracked,
+    function,
+    model_of,
+)
+from .arithmetic import rounded
 from .order import extreme_of
 
 
 def _moved(move: Callable[..., Any]) -> Any:
     """The rule of a function of one array, or of a function that returns a list of its parts."""
 
-    def found(x: Tracked, *args: Any, **options: Any) -> Any:
+    def rule(x: Tracked, *args: Any, **options: Any) -> Any:
         value, bound = (move(part, *args, **options) for part in (x.held, x.bound))
         if isinstance(value, (list, tuple)):
             pairs = zip(value, bound, strict=True)
             return type(value)(Tracked(*pair, x.model) for pair in pairs)
         return Tracked(value, bound, x.model)
 
-    return found
+    return rule
 
 
 def _joined(join: Callable[..., Any]) -> Any:
     """The rule of a function that joins a sequence of arrays."""
 
-    def found(arrays: Any, *args: Any, **options: Any) -> Tracked:
+    def rule(arrays: Any, *args: Any, **options: Any) -> Tracked:
         parts = all_tracked(*arrays)
-        values, bounds = [x.value for x in parts], [x.bound for x in parts]
-        return Tracked(
-            join(values, *args, **options), join(bounds, *args, **options), model_of(*parts)
-        )
+        value = join([x.value for x in parts], *args, **options)
+        bound = join([x.bound for x in parts], *args, **options)
+        return Tracked(value, bound, model_of(*parts))
 
-    return found
+    return rule
 
 
 FUNCTIONS |= {
@@ -79,14 +86,14 @@ FUNCTIONS |= {
         np.fft.fftshift,
         np.fft.ifftshift,
     )
-    if f is not None
 }
 FUNCTIONS |= {
     f: _joined(f)
     for f in (np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack)
 }
-FUNCTIONS |= {f: lambda a, f=f: f(a.held) for f in (np.shape, np.ndim, np.size)}
-FUNCTIONS |= {f: lambda a, f=f: f(a.held) for f in (np.iscomplexobj, np.isrealobj)}
+FUNCTIONS |= {
+    f: lambda a, f=f: f(a.held) for f in (np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj)
+}
 
 
 @function(np.append)
@@ -189,7 +196,7 @@ def _argsort(a: Tracked, axis: int | None = -1, kind: str | None = None) -> Trac
     if not a.bound.any():
         return Tracked(z, np.zeros(z.shape), a.model)
     value, bound = (
-        np.moveaxis(np.take_along_axis(one, z, axis), axis, 0) for one in (a.value, a.bound)
+        np.moveaxis(np.take_along_axis(part, z, axis), axis, 0) for part in (a.value, a.bound)
     )
     # Nothing before an element may come after it, and nothing after it before it.
     before = np.maximum.accumulate(value + bound, axis=0)[:-1]
@@ -204,7 +211,7 @@ def _argsort(a: Tracked, axis: int | None = -1, kind: str | None = None) -> Trac
 def _arg_extreme(function: Any, sign: float) -> Any:
     """The rule of argmax or argmin: the distance to the farthest element that may be the one."""
 
-    def found(
+    def rule(
         a: Tracked, axis: int | None = None, out: Any = None, *, keepdims: bool = False
     ) -> Tracked:
         z = function(a.value, axis=axis, keepdims=True)
@@ -226,7 +233,7 @@ def _arg_extreme(function: Any, sign: float) -> Any:
         drop = None if axis is None else (axis,)
         return Tracked(np.squeeze(z, drop), np.squeeze(apart, drop), a.model)
 
-    return found
+    return rule
 
 
 FUNCTIONS |= {np.argmax: _arg_extreme(np.argmax, 1.0), np.argmin: _arg_extreme(np.argmin, -1.0)}

@@ -6,8 +6,17 @@ from typing import Any
 import numpy as np
 
 from ..model import Model
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function, rule
-from .arithmetic import all_tracked, real_only
+from ..tracked import (
+    FUNCTIONS,
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    all_tracked,
+    function,
+    rule,
+    rule_of_each,
+)
+from .arithmetic import real_only
 
 
 def extreme_of(function: Any, operands: tuple[Tracked, ...], largest: Any, m: Model) -> Tracked:
@@ -37,26 +46,9 @@ def extreme_of(function: Any, operands: tuple[Tracked, ...], largest: Any, m: Mo
     return Tracked(z, np.where((high == low) & np.isinf(z), 0.0, bound), m)
 
 
-@rule(np.maximum)
-def _maximum(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return extreme_of(np.maximum, (x, y), np.maximum, m)
-
-
-@rule(np.minimum)
-def _minimum(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return extreme_of(np.minimum, (x, y), np.maximum, m)
-
-
-def _fmax(ufunc: np.ufunc) -> None:
-    """Register a maximum or minimum that prefers numbers to NaN."""
-
-    @rule(ufunc)
-    def found(m: Model, x: Tracked, y: Tracked) -> Tracked:
-        return extreme_of(ufunc, (x, y), np.maximum, m)
-
-
-_fmax(np.fmax)
-_fmax(np.fmin)
+@rule_of_each(np.maximum, np.minimum, np.fmax, np.fmin)
+def _larger(ufunc: np.ufunc, m: Model, x: Tracked, y: Tracked) -> Tracked:
+    return extreme_of(ufunc, (x, y), np.maximum, m)
 
 
 @function(np.clip)
@@ -66,18 +58,12 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
     return a if high is None else _numpy.minimum(a, high)
 
 
-def _step(ufunc: np.ufunc) -> None:
-    """Register a function of a real number that grows in steps; nothing is rounded."""
-
-    @rule(ufunc)
-    def found(m: Model, x: Tracked) -> Tracked:
-        if np.iscomplexobj(x.value):
-            raise UnknownOperationError(f"no error bound is known for numpy.{ufunc.__name__}")
-        return extreme_of(ufunc, (x,), None, m)
-
-
-for _name in ("floor", "ceil", "trunc", "rint", "sign"):
-    _step(getattr(np, _name))
+@rule_of_each(np.floor, np.ceil, np.trunc, np.rint, np.sign)
+def _step(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
+    """A function of a real number that grows in steps; nothing is rounded."""
+    if np.iscomplexobj(x.value):
+        raise UnknownOperationError(f"no error bound is known for numpy.{ufunc.__name__}")
+    return extreme_of(ufunc, (x,), None, m)
 
 
 @rule(np.heaviside)
@@ -97,44 +83,32 @@ def _round(a: Tracked, decimals: int = 0) -> Any:
     if not decimals:
         return _numpy.rint(a)
     scale = 10.0 ** abs(decimals)
-    found = _numpy.rint(a * scale) / scale if decimals > 0 else _numpy.rint(a / scale) * scale
-    return Tracked(np.round(a.value, decimals), found.bound, a.model)
+    shown = _numpy.rint(a * scale) / scale if decimals > 0 else _numpy.rint(a / scale) * scale
+    return Tracked(np.round(a.value, decimals), shown.bound, a.model)
 
 
-def _comparison(ufunc: np.ufunc) -> None:
-    """Register a comparison, with a bound of 1 where the errors leave it undecided."""
-
-    @rule(ufunc)
-    def found(m: Model, x: Tracked, y: Tracked) -> Tracked:
-        if ufunc not in (np.equal, np.not_equal):
-            real_only(ufunc.__name__, x, y)
-        # With a bound of zero the result is certain, even for equal numbers.
-        slack = x.bound + y.bound
-        apart = np.abs(np.subtract(x.value, y.value, dtype=np.result_type(x.value, y.value, 1.0)))
-        is_open = ~(apart > slack) & (slack > 0)
-        return Tracked(ufunc(x.value, y.value), is_open.astype(np.float64), m)
+@rule_of_each(np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal)
+def _comparison(ufunc: np.ufunc, m: Model, x: Tracked, y: Tracked) -> Tracked:
+    """A comparison has a bound of 1 where the errors leave it undecided."""
+    if ufunc not in (np.equal, np.not_equal):
+        real_only(ufunc.__name__, x, y)
+    # With a bound of zero the result is certain, even for equal numbers.
+    slack = x.bound + y.bound
+    apart = np.abs(np.subtract(x.value, y.value, dtype=np.result_type(x.value, y.value, 1.0)))
+    is_open = ~(apart > slack) & (slack > 0)
+    return Tracked(ufunc(x.value, y.value), is_open, m)
 
 
-for _name in ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"):
-    _comparison(getattr(np, _name))
-
-
-def _quality(ufunc: np.ufunc) -> None:
-    """Register a question about one number that is open only where the number may overflow."""
-
-    @rule(ufunc)
-    def found(m: Model, x: Tracked) -> Tracked:
-        return Tracked(ufunc(x.value), np.isinf(x.bound).astype(np.float64), m)
-
-
-for _name in ("isnan", "isinf", "isfinite"):
-    _quality(getattr(np, _name))
+@rule_of_each(np.isnan, np.isinf, np.isfinite)
+def _quality(ufunc: np.ufunc, m: Model, x: Tracked) -> Tracked:
+    """A question about one number that is open only where the number may overflow."""
+    return Tracked(ufunc(x.value), np.isinf(x.bound), m)
 
 
 @rule(np.signbit)
 def _signbit(m: Model, x: Tracked) -> Tracked:
     is_open = (x.bound > 0) & (np.abs(x.value) <= x.bound)
-    return Tracked(np.signbit(x.value), is_open.astype(np.float64), m)
+    return Tracked(np.signbit(x.value), is_open, m)
 
 
 def _truths(x: Tracked) -> tuple[np.ndarray, np.ndarray]:
@@ -146,55 +120,36 @@ def _truths(x: Tracked) -> tuple[np.ndarray, np.ndarray]:
     return truth & ~is_open, truth | is_open
 
 
-def _logic(logical: np.ufunc, bitwise: np.ufunc) -> None:
-    """Register an operation on truth values that does not fall as its operands grow."""
-
-    @rule(logical)
-    def found(m: Model, x: Tracked, y: Tracked) -> Tracked:
-        low, high = (logical(*ends) for ends in zip(_truths(x), _truths(y), strict=True))
-        return Tracked(logical(x.value, y.value), (low != high).astype(np.float64), m)
-
-    @rule(bitwise)
-    def bits(m: Model, x: Tracked, y: Tracked) -> Tracked:
-        if x.value.dtype.kind == y.value.dtype.kind == "b":
-            return found(m, x, y)
-        return _bits(bitwise, m, x, y)
+@rule_of_each(np.logical_and, np.logical_or)
+def _logic(ufunc: np.ufunc, m: Model, x: Tracked, y: Tracked) -> Tracked:
+    """An operation on truth values that does not fall as its operands grow."""
+    low, high = (ufunc(*ends) for ends in zip(_truths(x), _truths(y), strict=True))
+    return Tracked(ufunc(x.value, y.value), low != high, m)
 
 
-_logic(np.logical_and, np.bitwise_and)
-_logic(np.logical_or, np.bitwise_or)
+@rule_of_each(np.logical_xor, np.logical_not)
+def _turning_logic(ufunc: np.ufunc, m: Model, *operands: Tracked) -> Tracked:
+    """An operation on truth values that is open where an operand is."""
+    is_open = [low != high for low, high in map(_truths, operands)]
+    return Tracked(ufunc(*(x.value for x in operands)), functools.reduce(np.logical_or, is_open), m)
 
 
-@rule(np.logical_xor)
-def _logical_xor(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    is_open = np.logical_or(*(low != high for low, high in map(_truths, (x, y))))
-    return Tracked(np.logical_xor(x.value, y.value), is_open.astype(np.float64), m)
-
-
-@rule(np.logical_not)
-def _logical_not(m: Model, x: Tracked) -> Tracked:
-    low, high = _truths(x)
-    return Tracked(np.logical_not(x.value), (low != high).astype(np.float64), m)
-
-
+@rule_of_each(
+    np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift
+)
 def _bits(ufunc: np.ufunc, m: Model, *operands: Tracked) -> Tracked:
     """Bits of whole numbers are exact if no operand is open."""
+    known: dict[np.ufunc, np.ufunc] = {
+        np.bitwise_and: np.logical_and,
+        np.bitwise_or: np.logical_or,
+    }
+    logical = known.get(ufunc)
+    if logical is not None and all(x.value.dtype.kind == "b" for x in operands):
+        return _logic(logical, m, *operands)
     z = ufunc(*(x.value for x in operands))
     is_open = functools.reduce(np.logical_or, (x.bound > 0 for x in operands))
     sure = 1.0 if z.dtype.kind == "b" else np.inf
     return Tracked(z, np.where(np.broadcast_to(is_open, z.shape), sure, 0.0), m)
-
-
-def _of_bits(ufunc: np.ufunc) -> None:
-    """Register a function of the bits of whole numbers."""
-
-    @rule(ufunc)
-    def found(m: Model, *operands: Tracked) -> Tracked:
-        return _bits(ufunc, m, *operands)
-
-
-for _name in ("bitwise_xor", "invert", "left_shift", "right_shift"):
-    _of_bits(getattr(np, _name))
 
 
 @function(np.where)
@@ -216,10 +171,10 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Tracked:
 
 @function(np.select)
 def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    found = default
+    chosen = default
     for condition, choice in reversed([*zip(condlist, choicelist, strict=True)]):
-        found = _where(condition, choice, found)
-    return found
+        chosen = _where(condition, choice, chosen)
+    return chosen
 
 
 @function(np.nan_to_num)
@@ -227,20 +182,21 @@ def _nan_to_num(
     x: Tracked, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     largest = x.model.largest
-    found = _where(_numpy.isnan(x), nan, x)
-    found = _where(x == np.inf, largest if posinf is None else posinf, found)
-    return _where(x == -np.inf, -largest if neginf is None else neginf, found)
+    z = _where(_numpy.isnan(x), nan, x)
+    z = _where(x == np.inf, largest if posinf is None else posinf, z)
+    return _where(x == -np.inf, -largest if neginf is None else neginf, z)
 
 
-def _extreme(function: Any, largest: Any = np.max) -> Any:
+def _extreme(function: Any) -> Any:
     """The rule of a maximum or minimum along dimensions."""
 
-    def found(a: Tracked, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracked:
-        how = {"axis": axis, "keepdims": keepdims}
-        most = functools.partial(largest, **how)
-        return extreme_of(functools.partial(function, **how), (a,), most, a.model)
+    def rule(a: Tracked, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracked:
+        along, largest = (
+            functools.partial(f, axis=axis, keepdims=keepdims) for f in (function, np.max)
+        )
+        return extreme_of(along, (a,), largest, a.model)
 
-    return found
+    return rule
 
 
 FUNCTIONS |= {f: _extreme(f) for f in (np.max, np.min, np.amax, np.amin, np.nanmax, np.nanmin)}
@@ -255,13 +211,12 @@ def _ptp(a: Tracked, axis: Any = None, out: Any = None, keepdims: bool = False) 
 def _truth_of(function: Any) -> Any:
     """The rule of any or all."""
 
-    def found(a: Tracked, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracked:
+    def rule(a: Tracked, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tracked:
         how = {"axis": axis, "keepdims": keepdims}
         low, high = (function(ends, **how) for ends in _truths(a))
-        z = function(a.value, **how)
-        return Tracked(z, np.asarray(low != high, np.float64), a.model)
+        return Tracked(function(a.value, **how), low != high, a.model)
 
-    return found
+    return rule
 
 
 FUNCTIONS |= {f: _truth_of(f) for f in (np.any, np.all)}
@@ -269,6 +224,6 @@ FUNCTIONS |= {f: _truth_of(f) for f in (np.any, np.all)}
 
 @function(np.count_nonzero)
 def _count(a: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
-    low, high = (np.count_nonzero(one, axis=axis, keepdims=keepdims) for one in _truths(a))
+    low, high = (np.count_nonzero(truths, axis=axis, keepdims=keepdims) for truths in _truths(a))
     z = np.count_nonzero(a.value, axis=axis, keepdims=keepdims)
     return Tracked(z, np.maximum(np.subtract(high, z), np.subtract(z, low)), a.model)

@@ -3,31 +3,89 @@
 import functools
 import math
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import fused
 from ..model import Model
-from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
-from .arithmetic import all_tracked, model_of
+from ..tracked import (
+    FUNCTIONS,
+    UFUNCS,
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    all_tracked,
+    function,
+    model_of,
+    rule,
+)
 from .reductions import squares, with_infinities
+
+
+class Norms(NamedTuple):
+    """Euclidean norms of an array along one dimension.
+
+    Attributes:
+        of_value: Those of its values.
+        of_bound: Those of its bounds.
+    """
+
+    of_value: np.ndarray
+    of_bound: np.ndarray
+
+
+def norms(x: Tracked, axis: int) -> Norms:
+    """The norms of an array along a dimension."""
+    # Covers the rounding of the sums of squares.
+    slack = 1 + x.shape[axis] * 2.0**-52
+    value = np.sqrt(squares(x.held, axis)) * slack
+    if not x.narrow.any():
+        return Norms(value, np.zeros(value.shape))
+    return Norms(value, np.sqrt(squares(x.bound, axis)) * slack)
 
 
 @rule(np.matmul)
 def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
-    """The product in float64, or in float32 if the model lets it and it is large."""
+    """The product in float64, or in float32 if `Float32Products` are active and it is large."""
     left, right = norms(x, -1), norms(y, -2 if y.ndim > 1 else 0)
-    if model.float32_products is not None and _is_large(x, y):
-        z = np.matmul(*(one.held.astype(np.float32, copy=False) for one in (x, y)))
+    products = Float32Products.current()
+    if products is not None and _is_large(x, y):
+        z = np.matmul(*(factor.held.astype(np.float32, copy=False) for factor in (x, y)))
         if np.isfinite(z).all():
-            model.float32_products.formed = True
+            products.formed += 1
             own = replace(_FLOAT32, random=model.random)
             n, z = x.shape[-1], z.astype(np.float64)
-            ends = (*_with_rounding(x, left, n), *_with_rounding(y, right, n))
+            ends = _with_rounding(x, left, n), _with_rounding(y, right, n)
             return _bounded((model, own), z, (x, y), ends)
-    return _bounded((model,), np.matmul(x.value, y.value), (x, y), (*left, *right))
+    return _bounded((model,), np.matmul(x.value, y.value), (x, y), (left, right))
+
+
+class Float32Products:
+    """While active, as a context, large products of this thread are formed in float32.
+
+    Attributes:
+        formed: How many were.
+    """
+
+    _active: ContextVar["Float32Products | None"] = ContextVar("float32_products", default=None)
+
+    def __init__(self) -> None:
+        self.formed = 0
+
+    @classmethod
+    def current(cls) -> "Float32Products | None":
+        """Those of this thread; None if products are formed in float64."""
+        return cls._active.get()
+
+    def __enter__(self) -> "Float32Products":
+        self._token = self._active.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._active.reset(self._token)
 
 
 _FLOAT32 = Model.of(np.float32)
@@ -45,15 +103,19 @@ def _is_large(x: Tracked, y: Tracked) -> bool:
     return x.shape[-1] >= LONG and batch * math.prod(x.shape[-2:]) * y.shape[-1] >= LARGE
 
 
-def _with_rounding(x: Tracked, ends: tuple[Any, Any], n: int) -> tuple[Any, Any]:
-    """`norms` of a factor; what its rounding to float32 changes is added to those of the bound."""
+def _with_rounding(x: Tracked, own: Norms, n: int) -> Norms:
+    """The norms of a factor that is rounded to float32, which adds to its bound."""
     if x.held.dtype == np.float32:
-        return ends
-    return ends[0], ends[1] + _FLOAT32.roundoff * ends[0] + math.sqrt(n) * _FLOAT32.tiny
+        return own
+    changed = _FLOAT32.roundoff * own.of_value + math.sqrt(n) * _FLOAT32.tiny
+    return Norms(own.of_value, own.of_bound + changed)
 
 
 def _bounded(
-    models: Sequence[Model], z: np.ndarray, factors: tuple[Tracked, Tracked], ends: Any
+    models: Sequence[Model],
+    z: np.ndarray,
+    factors: tuple[Tracked, Tracked],
+    ends: tuple[Norms, Norms],
 ) -> Tracked:
     """A product with its bound.
 
@@ -64,7 +126,7 @@ def _bounded(
         models: Rounding models of the runtime, and of the check's product if it rounds as much.
         z: The product.
         factors: The factors.
-        ends: Norms of the rows and of their bounds, of the columns and of their bounds.
+        ends: Norms of the rows of the left factor, and of the columns of the right one.
     """
     model, n = models[0], factors[0].shape[-1]
     # The check's own error may have made z smaller than the sums whose rounding is bounded.
@@ -72,7 +134,7 @@ def _bounded(
     bound = _in_one_pass(models, z, ends, n, slack)
     if bound is not None:
         return Tracked(z, bound, model)
-    rows, row_errors, columns, column_errors = ends
+    (rows, row_errors), (columns, column_errors) = ends
     if factors[1].ndim > 1:
         columns, column_errors = columns[..., None, :], column_errors[..., None, :]
         if factors[0].ndim > 1:
@@ -82,11 +144,11 @@ def _bounded(
     size, error = size.reshape(z.shape), error.reshape(z.shape)
     sums = (n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z))
     vector = _by_vector(z, n, factors)
-    rounding = slack * sum(one.product_error(*sums, vector) for one in models)
+    rounding = slack * sum(own.product_error(*sums, vector) for own in models)
     # Partial sums may overflow where the whole does not.
     error = np.where(size > model.largest, np.inf, error)
-    found = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
-    return with_infinities(found, np.matmul, factors)
+    product = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
+    return with_infinities(product, np.matmul, factors)
 
 
 def _by_vector(z: np.ndarray, n: int, factors: Sequence[Tracked]) -> bool:
@@ -99,7 +161,7 @@ def _by_vector(z: np.ndarray, n: int, factors: Sequence[Tracked]) -> bool:
 
 
 def _in_one_pass(
-    models: Sequence[Model], z: np.ndarray, ends: Any, n: int, slack: float
+    models: Sequence[Model], z: np.ndarray, ends: tuple[Norms, Norms], n: int, slack: float
 ) -> np.ndarray | None:
     """The bounds of a product, or of a batch of them, by a loop.
 
@@ -109,43 +171,18 @@ def _in_one_pass(
     factors = [known for one in models if (known := one.product_factors(n)) is not None]
     if len(factors) < len(models) or z.dtype != np.float64 or not fused.worthwhile(z):
         return None
-    if not ends[0].ndim == ends[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
+    arrays: tuple[np.ndarray, ...] = (z, *ends[0], *ends[1])
+    arrays = arrays if z.ndim == 3 else tuple(array[None] for array in arrays)
+    batch = (len(arrays[0]),)
+    if arrays[0].ndim != 3 or any(array.shape[:-1] != batch for array in arrays[1:]):
         return None
-    if not np.max(ends[0] + ends[1]) * np.max(ends[2] + ends[3]) <= model.largest:
+    reach = [np.max(one.of_value + one.of_bound) for one in ends]
+    if not reach[0] * reach[1] <= model.largest:
         return None
     added = np.sum(factors, axis=0) * slack
     given = (*added.tolist(), len(models) * n * model.tiny, model.largest)
-    several = (z, *ends) if z.ndim == 3 else tuple(one[None] for one in (z, *ends))
-    if not all(len(one) == len(several[0]) for one in several):
-        return None
-    bound, near = fused.product_bounds(*several, given)
+    bound, near = fused.product_bounds(*arrays, given)
     return bound.reshape(z.shape) if near else None
-
-
-def for_many_products(x: Any) -> Any:
-    """An array that does not change: its norms are computed once. A NumPy array needs none."""
-    if isinstance(x, Tracked):
-        x.norms = {}
-    return x
-
-
-def norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Euclidean norms of the values and of the bounds along one dimension."""
-    if x.norms is None:
-        return _norms(x, axis % x.ndim)
-    if axis % x.ndim not in x.norms:
-        x.norms[axis % x.ndim] = _norms(x, axis % x.ndim)
-    found: tuple[np.ndarray, np.ndarray] = x.norms[axis % x.ndim]
-    return found
-
-
-def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    # Covers the rounding of the sums of squares.
-    slack = 1 + x.shape[axis] * 2.0**-52
-    value = np.sqrt(squares(x.held, axis)) * slack
-    if not x.narrow.any():
-        return value, np.zeros(value.shape)
-    return value, np.sqrt(squares(x.bound, axis)) * slack
 
 
 @function(np.einsum)
@@ -168,7 +205,7 @@ def _explicit(subscripts: str, dimensions: list[int]) -> str:
     """Subscripts with the result's and with labels in place of an ellipsis."""
     terms, arrow, out = subscripts.replace(" ", "").partition("->")
     parts = terms.split(",")
-    free = [one for one in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if one not in subscripts]
+    free = [label for label in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if label not in subscripts]
     counts = [n - len(p.replace("...", "")) for p, n in zip(parts, dimensions, strict=True)]
     most = max((n for n, p in zip(counts, parts, strict=True) if "..." in p), default=0)
     dots = "".join(free[:most])
@@ -210,8 +247,8 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         sums = (n + steps, size, size + error, np.sqrt(sizes))
         rounding = steps * 1.01 * worst.product_error(*sums, parts, by_vector=True)
     error = np.where(size > model.largest, np.inf, error)
-    found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
-    return with_infinities(found, function, operands)
+    sums_with_bound = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
+    return with_infinities(sums_with_bound, function, operands)
 
 
 def _value(x: Tracked) -> np.ndarray:
@@ -238,12 +275,6 @@ def _dot(a: Any, b: Any) -> Any:
     return x @ y if y.ndim <= 2 and x.ndim <= 2 else _numpy.tensordot(x, y, (-1, -2))
 
 
-@function(np.vdot)
-def _vdot(a: Any, b: Any) -> Any:
-    x, y = map(_numpy.ravel, all_tracked(a, b))
-    return _numpy.conjugate(x) @ y
-
-
 @function(np.inner)
 def _inner(a: Any, b: Any) -> Any:
     x, y = all_tracked(a, b)
@@ -256,16 +287,11 @@ def _outer(a: Any, b: Any) -> Any:
     return x[:, None] * y[None, :]
 
 
-@function(np.linalg.outer)
-def _linalg_outer(x1: Any, x2: Any, /) -> Any:
-    return _outer(x1, x2)
-
-
 @function(np.kron)
 def _kron(a: Any, b: Any) -> Any:
     x, y = all_tracked(a, b)
     dimensions = max(x.ndim, y.ndim)
-    x, y = (one.reshape((1,) * (dimensions - one.ndim) + one.shape) for one in (x, y))
+    x, y = (factor.reshape((1,) * (dimensions - factor.ndim) + factor.shape) for factor in (x, y))
     spread = [(slice(None), None) * dimensions, (None, slice(None)) * dimensions]
     shape = tuple(m * n for m, n in zip(x.shape, y.shape, strict=True))
     return (x[spread[0]] * y[spread[1]]).reshape(shape)
@@ -277,11 +303,12 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
     summed = [
-        [d % one.ndim for d in ((of,) if isinstance(of, int) else of)]
-        for one, of in zip((x, y), axes, strict=True)
+        [d % factor.ndim for d in ((of,) if isinstance(of, int) else of)]
+        for factor, of in zip((x, y), axes, strict=True)
     ]
     kept = [
-        [d for d in range(one.ndim) if d not in of] for one, of in zip((x, y), summed, strict=True)
+        [d for d in range(factor.ndim) if d not in of]
+        for factor, of in zip((x, y), summed, strict=True)
     ]
     n = math.prod(x.shape[d] for d in summed[0])
     shape = [x.shape[d] for d in kept[0]] + [y.shape[d] for d in kept[1]]
@@ -290,33 +317,27 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return (rows @ columns).reshape(shape)
 
 
-@rule(np.vecdot)
-def _vecdot(m: Model, x: Tracked, y: Tracked) -> Any:
-    return _numpy.matmul(_numpy.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
+UFUNCS |= {
+    np.vecdot: lambda m, x, y: (x.conj()[..., None, :] @ y[..., :, None])[..., 0, 0],
+    np.matvec: lambda m, x, y: (x @ y[..., :, None])[..., 0],
+    np.vecmat: lambda m, x, y: (x.conj()[..., None, :] @ y)[..., 0, :],
+}
 
 
-@rule(np.matvec)
-def _matvec(m: Model, x: Tracked, y: Tracked) -> Any:
-    return _numpy.matmul(x, y[..., :, None])[..., 0]
-
-
-@rule(np.vecmat)
-def _vecmat(m: Model, x: Tracked, y: Tracked) -> Any:
-    return _numpy.matmul(_numpy.conjugate(x)[..., None, :], y)[..., 0, :]
+def _folded(function: Any, mode: str, *operands: Any) -> Tracked:
+    tracked = all_tracked(*operands)
+    n = min(map(len, tracked))
+    return sums_of_products(functools.partial(function, mode=mode), tracked, n)
 
 
 @function(np.convolve)
 def _convolve(a: Any, v: Any, mode: str = "full") -> Tracked:
-    operands = all_tracked(a, v)
-    n = min(map(len, operands))
-    return sums_of_products(functools.partial(np.convolve, mode=mode), operands, n)
+    return _folded(np.convolve, mode, a, v)
 
 
 @function(np.correlate)
 def _correlate(a: Any, v: Any, mode: str = "valid") -> Tracked:
-    operands = all_tracked(a, v)
-    n = min(map(len, operands))
-    return sums_of_products(functools.partial(np.correlate, mode=mode), operands, n)
+    return _folded(np.correlate, mode, a, v)
 
 
 @function(np.linalg.multi_dot)
@@ -342,22 +363,24 @@ def _matrix_power(a: Tracked, n: int) -> Any:
 @function(np.polyval)
 def _polyval(p: Any, x: Any) -> Any:
     p, x = all_tracked(p, x)
-    found = p[0] + 0 * x
+    value = p[0] + 0 * x
     for i in range(1, len(p)):
-        found = found * x + p[i]
-    return found
+        value = value * x + p[i]
+    return value
 
 
 @function(np.vander)
 def _vander(x: Tracked, N: Any = None, increasing: bool = False) -> Any:
     n = len(x) if N is None else N
-    found = _numpy.stack([x**i for i in range(n)], axis=-1)
-    return found if increasing else found[..., ::-1]
+    powers = _numpy.stack([x**i for i in range(n)], axis=-1)
+    return powers if increasing else powers[..., ::-1]
 
 
-@function(np.linalg.matmul)
-def _linalg_matmul(x1: Any, x2: Any, /) -> Any:
-    return _numpy.matmul(x1, x2)
+FUNCTIONS |= {
+    np.vdot: lambda a, b: _numpy.matmul(*all_tracked(_numpy.ravel(a).conj(), _numpy.ravel(b))),
+    np.linalg.outer: lambda x1, x2, /: _outer(x1, x2),
+    np.linalg.matmul: lambda x1, x2, /: _numpy.matmul(x1, x2),
+}
 
 
 @function(np.linalg.tensordot)

@@ -22,44 +22,39 @@ def _sum(
     how = {"axis": axis, "keepdims": keepdims}
     if a.held.dtype.kind in "biu":
         return Tracked(a.value.sum(**how), a.bound.sum(**how), a.model)
-    found = from_sums(a.model, _length(a, axis), *_sums(a, how))
-    return with_infinities(found, functools.partial(np.sum, **how), (a,))
+    total = from_sums(a.model, _length(a, axis), *_sums(a, how))
+    return with_infinities(total, functools.partial(np.sum, **how), (a,))
 
 
-def with_infinities(found: Tracked, function: Any, operands: tuple[Tracked, ...]) -> Tracked:
+def with_infinities(sums: Tracked, function: Any, operands: tuple[Tracked, ...]) -> Tracked:
     """The result of sums; infinities of exact operands are certain if nothing else overflows."""
 
     def certain() -> Any:
         if any(x.bound.any() for x in operands):
             return np.False_
         rest = function(*(np.where(np.isfinite(x.value), np.abs(x.value), 0.0) for x in operands))
-        return rest < found.model.largest
+        return rest < sums.model.largest
 
-    return bounded(found.value, found.bound, found.model, certain)
+    return bounded(sums.value, sums.bound, sums.model, certain)
 
 
 def sum_of(parts: Iterable[Any]) -> Any:
-    """The sum of all elements of an iterable of arrays, Tracked or not."""
-    total: Any = None
-    model: Model | None = None
+    """The sum of all elements of an iterable of arrays of one type, Tracked or not."""
+    n, sums = 0, [0] * 4
     for part in parts:
-        if isinstance(part, Tracked):
-            model = part.model
-            found: Any = (part.size, *_sums(part, {}))
-            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
-        else:
-            total = part.sum() + (0 if total is None else total)
-    if model is None:
-        return np.asarray(total)
-    found = from_sums(model, *total)
-    return bounded(found.value, found.bound, model)
+        more = _sums(part, {}) if isinstance(part, Tracked) else [part.sum()]
+        n, sums = n + part.size, [a + b for a, b in zip(sums, more, strict=False)]
+    if not isinstance(part, Tracked):
+        return np.asarray(sums[0]).astype(part.dtype)  # integers modulo 2**bits, as in runtimes
+    total = from_sums(part.model, n, *sums)
+    return bounded(total.value, total.bound, part.model)
 
 
 def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Sums of the values, of the bounds, of |value| + bound, and of its square."""
-    found = _in_one_pass(x, how)
-    if found is not None:
-        return found
+    sums = _in_one_pass(x, how)
+    if sums is not None:
+        return sums
     size, error = np.abs(x.value), np.zeros(())
     if x.narrow.any():
         size += x.bound
@@ -76,10 +71,10 @@ def _in_one_pass(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any] |
         return None
     value, absolute, squares = fused.row_sums(np.ascontiguousarray(x.held))
     if axis is None:
-        value, absolute, squares = (one.sum(keepdims=False) for one in (value, absolute, squares))
+        value, absolute, squares = (sums.sum(keepdims=False) for sums in (value, absolute, squares))
     if keepdims:
         shape = (1, 1) if axis is None else (-1, 1)
-        value, absolute, squares = (np.reshape(one, shape) for one in (value, absolute, squares))
+        value, absolute, squares = (np.reshape(sums, shape) for sums in (value, absolute, squares))
     return value, np.zeros(()), absolute, squares
 
 
@@ -160,7 +155,7 @@ def _nansum(
 @function(np.nanmean)
 def _nanmean(
     a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
-) -> Tracked:
+) -> Any:
     counted = _sum(~_numpy.isnan(a), axis, keepdims=keepdims)
     return _nansum(a, axis, dtype, keepdims=keepdims) / counted
 
@@ -184,8 +179,8 @@ def _cumsum(a: Tracked, axis: Any = None, dtype: Any = None) -> Tracked:
     norms = np.cumsum(np.square(size, out=size), axis=axis, out=size)  # large, so in place
     error += x.model.sum_error(n, sizes, np.abs(z) + error, np.sqrt(norms, out=norms))
     error += n * x.model.tiny
-    found = Tracked(z, error, x.model)
-    return with_infinities(found, functools.partial(np.cumsum, axis=axis), (x,))
+    sums = Tracked(z, error, x.model)
+    return with_infinities(sums, functools.partial(np.cumsum, axis=axis), (x,))
 
 
 @function(np.prod)
@@ -246,8 +241,8 @@ def _matrix_norm(size: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     summed, kept = axes if abs(ord) == 1 else axes[::-1]
     sums = _sum(size, summed, keepdims=True)
     extreme = _numpy.max if ord > 0 else _numpy.min
-    found = extreme(sums, axis=kept, keepdims=True)
-    return found if keepdims else _numpy.squeeze(found, tuple(axes))
+    norm = extreme(sums, axis=kept, keepdims=True)
+    return norm if keepdims else _numpy.squeeze(norm, tuple(axes))
 
 
 @function(np.linalg.vector_norm)
@@ -352,8 +347,8 @@ def _several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any
         kinds = [transform] * (len(order) - 1) + [first]
         steps = [*zip(kinds, order, strict=True)]
         # A real transform comes first, and its inverse last.
-        for one, (axis, n) in steps if first is np.fft.irfft else steps[::-1]:
-            a = _along(one, a, n, axis, norm)
+        for step, (axis, n) in steps if first is np.fft.irfft else steps[::-1]:
+            a = _along(step, a, n, axis, norm)
         return a
 
     return rule

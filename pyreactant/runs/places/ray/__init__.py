@@ -20,7 +20,7 @@ from ....base.errors import (
     RequirementError,
     argument,
 )
-from ...keeper import say
+from ....base.say import say
 from ...record import Record, Status, lock_of, private_file, written
 from ...spec import command_line, option
 from ..target import Target
@@ -101,17 +101,17 @@ class Ray(Target):
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
-        found = self._slice()
-        if found is None:
+        topology = self._slice()
+        if topology is None:
             each = f"{self.num_cpus:g} CPU" + (f" and {self.num_gpus} GPU" if self.num_gpus else "")
             reserve = f"placement group of {self.hosts} hosts with {each}"
             hosts = self.hosts
         else:
             reserve = (
-                f'SlicePlacementGroup(topology="{_shape(found)}", '
-                f'accelerator_version="{found.generation}", num_slices={self.slices})'
+                f'SlicePlacementGroup(topology="{_shape(topology)}", '
+                f'accelerator_version="{topology.generation}", num_slices={self.slices})'
             )
-            hosts = found.hosts
+            hosts = topology.hosts
         lines = [
             f"cluster    {self.address or 'that of this machine'}",
             f"keeper     detached actor {_name(record)} on the head",
@@ -150,23 +150,23 @@ class Ray(Target):
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
-        found = record.status()
-        if found.ended or record.is_kept():
-            return found
+        status = record.status()
+        if status.ended or record.is_kept():
+            return status
         if "address" not in record.handle():
-            found = record.status()
-            if found.ended:
-                return found
+            status = record.status()
+            if status.ended:
+                return status
             return self._gone(record, _NOT_STARTED)
         try:
             answer = self._ask(record, "status", _ASK)
         except UnreachableError as error:
-            return dataclasses.replace(found, reason=str(error))
+            return dataclasses.replace(status, reason=str(error))
         if "absent" in answer:
-            found = record.status()
-            if found.ended:
-                return found
-            if found.state == "requested" and not record.handle().get("started"):
+            status = record.status()
+            if status.ended:
+                return status
+            if status.state == "requested" and not record.handle().get("started"):
                 return self._gone(record, _NOT_STARTED)
             return self._gone(
                 record,
@@ -174,7 +174,7 @@ class Ray(Target):
                 f"nobody fetched the value within {self.keep:g} h",
             )
         if answer["state"] == "requested":
-            return found
+            return status
         known = {name: answer[name] for name in ("state", "reason", "exit_code", "cause")}
         return record.write_status(Status(**known))
 
@@ -223,19 +223,19 @@ class Ray(Target):
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`; if nothing listens at the cluster's address, the job is lost."""
-        found = self.status(record)
-        if not found.ended:
+        status = self.status(record)
+        if not status.ended:
             record.ask_to_cancel()
-            found = self._end(record, _END if timeout is None else timeout)
+            status = self._end(record, _END if timeout is None else timeout)
         with contextlib.suppress(RequirementError):
             self.fetch(record)  # the keeper ends with it
-        return found
+        return status
 
     def _end(self, record: Record, limit: float) -> Status:
         deadline = time.monotonic() + limit
         while record.is_kept():  # it is being handed over
             _pause(record, deadline, limit)
-        while not (found := self.status(record)).ended:
+        while not (status := self.status(record)).ended:
             try:
                 self._ask(record, "cancel", _ASK)
             except UnreachableError as error:
@@ -243,7 +243,7 @@ class Ray(Target):
                     raise
                 return self._gone(record, f"{error}; with the cluster its jobs have ended")
             _pause(record, deadline, limit)
-        return found
+        return status
 
     def _gone(self, record: Record, why: str) -> Status:
         if record.cancelling:
@@ -282,11 +282,11 @@ class Ray(Target):
 
         from ...supervisor.cause import EXIT_CODES
 
-        found = self._slice()
+        topology = self._slice()
         asked = {
-            "topology": None if found is None else _shape(found),
-            "generation": None if found is None else found.generation,
-            "chips": None if found is None else found.chips_per_host,
+            "topology": None if topology is None else _shape(topology),
+            "generation": None if topology is None else topology.generation,
+            "chips": None if topology is None else topology.chips_per_host,
             "slices": self.slices,
             "hosts": self.hosts,
             "num_cpus": self.num_cpus,
@@ -300,8 +300,8 @@ class Ray(Target):
         return json.dumps(asked)
 
 
-def _shape(found: "Topology") -> str:
-    return "x".join(map(str, found.shape))
+def _shape(topology: "Topology") -> str:
+    return "x".join(map(str, topology.shape))
 
 
 def _name(record: Record) -> str:

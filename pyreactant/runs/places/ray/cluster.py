@@ -69,7 +69,7 @@ class Cluster:
                 assert self._child.stdin is not None
                 self._child.stdin.write(json.dumps(request).encode() + b"\n")
                 self._child.stdin.flush()
-                found = self._answer(limit)
+                answer = self._answer(limit)
             except BrokenPipeError:
                 self.close()
                 raise UnreachableError(f"{self._name} broke the connection") from None
@@ -77,11 +77,11 @@ class Cluster:
                 self._failed = time.monotonic(), error
                 self.close()
                 raise
-        if found.get("kind") == "FileError":
-            raise FileError(found["error"])
-        if "error" in found:
-            raise UnreachableError(f"{self._name} refused: {found['error']}")
-        return found
+        if answer.get("kind") == "FileError":
+            raise FileError(answer["error"])
+        if "error" in answer:
+            raise UnreachableError(f"{self._name} refused: {answer['error']}")
+        return answer
 
     def connect(self) -> None:
         """Start the child, unless it runs.
@@ -107,11 +107,11 @@ class Cluster:
             start_new_session=True,  # Ctrl-C is for this process
         )
         _open.append(self)
-        found = self._answer(_CONNECT)
-        if "error" not in found:
-            self.address = found["connected"]
+        answer = self._answer(_CONNECT)
+        if "error" not in answer:
+            self.address = answer["connected"]
             return
-        text = str(found["error"])
+        text = str(answer["error"])
         if self.address == "auto":
             raise UnreachableError(
                 f"there is no Ray cluster on this machine; give {argument('address')}, set "
@@ -148,8 +148,8 @@ class Cluster:
                 )
             self._input += data
         line, _, self._input = self._input.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def close(self) -> None:
         """End the child."""

@@ -14,7 +14,6 @@ import os
 import sys
 import tarfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from ....base.files import unpack
 from ...keeper import VAGUE
 from ...record import load, private_folder, written
 from ...supervisor import RunReport
-from ...supervisor.metrics import FILE as _METRICS
+from ...supervisor.metrics import FILE as METRICS
 
 NAMESPACE = "pyreactant"
 _LIMIT = 30.0
@@ -40,12 +39,14 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints is no answer
 
-    def answer(**found: Any) -> None:
-        answers.write(json.dumps(found) + "\n")
+    def answer(**content: Any) -> None:
+        answers.write(json.dumps(content) + "\n")
 
+    address = sys.argv[1]
     try:
-        _connect(sys.argv[1])
-        answer(connected=_own_address(sys.argv[1]))
+        _connect(address)
+        # The address by which another shell finds the cluster.
+        answer(connected=ray.get_runtime_context().gcs_address if address == "auto" else address)
     except Exception as error:  # Ray has no common kind for what goes wrong here
         answer(error=one_line(error), kind="connect")
         return
@@ -69,44 +70,54 @@ def _connect(address: str) -> None:
                 raise
 
 
-def _own_address(given: str) -> str:
-    """The address by which another shell finds the cluster."""
-    if given != "auto":
-        return given
-    return str(ray.get_runtime_context().gcs_address)
-
-
 def one_line(error: BaseException) -> str:
     """An error of Ray, whose later lines may have what matters, such as two versions."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    name = request.pop("name")
+    name = request["name"]
     if request["do"] == "start":
-        found = _start(name, request["text"], Path(request["archive"]))
+        _start(name, request["text"], Path(request["archive"]))
         os.close(request["lock"])  # the keeper has the job
-        return found
+        return {}
     try:
         keeper = ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return {"absent": True}
     try:
-        return _ASKED[request["do"]](keeper, Path(request["folder"]), request.get("process"))
+        return _ask(keeper, request["do"], Path(request["folder"]), request.get("process", 0))
     except ray.exceptions.ActorDiedError:
         return {"absent": True}
 
 
-def _start(name: str, text: str, archive: Path) -> dict[str, Any]:
-    """Make the keeper and hand it the job."""
-    from . import host as ray_host
-    from . import keeper as ray_keeper
+def _ask(keeper: Any, do: str, folder: Path, process: int) -> dict[str, Any]:
+    match do:
+        case "status":
+            return _status(keeper)
+        case "logs":
+            run = load(folder).run
+            with written(run):
+                private_folder(run)
+                _append(keeper, f"process-{process}.log", run)
+                _append(keeper, METRICS, run)
+        case "fetch":
+            _fetch(keeper, folder)
+            _close(keeper)
+        case "cancel":
+            ray.get(keeper.cancel.remote(), timeout=_LIMIT)
+        case "close":
+            _close(keeper)
+    return {}
 
-    # The cluster need not have pyreactant: the two classes travel as code.
-    for module in (ray_host, ray_keeper):
-        ray.cloudpickle.register_pickle_by_value(module)
+
+def _start(name: str, text: str, archive: Path) -> None:
+    """Make the keeper and hand it the job."""
+    from . import keeper as carried
+
+    ray.cloudpickle.register_pickle_by_value(carried)
     keeper = (
-        ray.remote(ray_keeper.Keeper)
+        ray.remote(carried.Keeper)
         .options(
             name=name,
             namespace=NAMESPACE,
@@ -122,22 +133,11 @@ def _start(name: str, text: str, archive: Path) -> dict[str, Any]:
         while piece := file.read(_PIECE):
             ray.get(keeper.add.remote(piece), timeout=120)
     ray.get(keeper.begin.remote(), timeout=120)
-    return {}
 
 
-def _status(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ray.get(keeper.status.remote(), timeout=_LIMIT))
-    return found
-
-
-def _logs(keeper: Any, folder: Path, process: int) -> dict[str, Any]:
-    """Append what is new to the log of one process."""
-    run = load(folder).run
-    with written(run):
-        private_folder(run)
-        _append(keeper, f"process-{process}.log", run)
-        _append(keeper, _METRICS, run)
-    return {}
+def _status(keeper: Any) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads(ray.get(keeper.status.remote(), timeout=_LIMIT))
+    return status
 
 
 def _append(keeper: Any, name: str, folder: Path) -> None:
@@ -153,43 +153,38 @@ def _append(keeper: Any, name: str, folder: Path) -> None:
             offset += len(piece)
 
 
-def _fetch(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
-    """Bring everything that the keeper has, and end it."""
-    record = load(folder)
-    how = _status(keeper, folder, None)
+def _fetch(keeper: Any, folder: Path) -> None:
+    """Bring everything that the keeper has."""
+    record, packed = load(folder), folder / "out.tar"
+    status = _status(keeper)
+    (record.run / "report.json").unlink(missing_ok=True)
+    packed.unlink(missing_ok=True)
     try:
         for made in (record.run, record.out):
             private_folder(made)
-        for process in range(how["processes"]):
-            _append(keeper, f"process-{process}.log", record.run)
-        _append(keeper, _METRICS, record.run)
-        (record.run / "report.json").unlink(missing_ok=True)
+        for name in (*(f"process-{i}.log" for i in range(status["processes"])), METRICS):
+            _append(keeper, name, record.run)
         _append(keeper, "report.json", record.run)
-        (folder / "out.tar").unlink(missing_ok=True)
-        _append(keeper, "out.tar", folder)
-        if (folder / "out.tar").exists():
-            with tarfile.open(folder / "out.tar") as archive:
+        _append(keeper, packed.name, folder)
+        if packed.exists():
+            with tarfile.open(packed) as archive:
                 unpack(archive, folder)
-            (folder / "out.tar").unlink()
     except tarfile.TarError as error:
-        (folder / "out.tar").unlink(missing_ok=True)
         raise FileError(f"{folder}: what the job wrote cannot be unpacked ({error})") from None
     except OSError as error:
-        (folder / "out.tar").unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise FileError(f"{folder} cannot be written ({error.strerror})") from None
         raise FileError(
             f"the value does not fit on the disk of {folder}; free some space and fetch it again"
-            if full
-            else f"{folder} cannot be written ({error.strerror})"
         ) from None
-    if how.get("lost") and record.report().get("cause", "lost") in VAGUE:
-        _report_lost(record.run, how)
-    return _close(keeper, folder, None)
+    finally:
+        packed.unlink(missing_ok=True)
+    if status.get("lost") and record.report().get("cause", "lost") in VAGUE:
+        _report_lost(record.run, status["lost"])
 
 
-def _report_lost(run: Path, how: dict[str, Any]) -> None:
+def _report_lost(run: Path, lost: dict[str, Any]) -> None:
     """Write the report of a run whose Ray worker was lost, which no supervisor could name."""
-    lost = how["lost"]
     RunReport(
         cause="lost",
         exit_code=ExitCode.LOST,
@@ -203,26 +198,15 @@ def _report_lost(run: Path, how: dict[str, Any]) -> None:
     ).write(run)
 
 
-def _cancel(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
-    ray.get(keeper.cancel.remote(), timeout=_LIMIT)
-    return {}
-
-
-def _close(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
-    """Let the keeper remove what it holds, and end it."""
-    with contextlib.suppress(ray.exceptions.RayError):
-        ray.get(keeper.close.remote(), timeout=_LIMIT)
-    ray.kill(keeper)
-    _await_end(keeper)
-    return {}
-
-
-def _await_end(keeper: Any) -> None:
-    """Wait until the cluster has ended an actor.
+def _close(keeper: Any) -> None:
+    """Let the keeper remove what it holds, end it, and wait until the cluster has ended it.
 
     `ray.kill` only sends the order in the background (`CoreWorker::KillActor` of Ray 2.60), which
     is lost if this process ends first.
     """
+    with contextlib.suppress(ray.exceptions.RayError):
+        ray.get(keeper.close.remote(), timeout=_LIMIT)
+    ray.kill(keeper)
     deadline = time.monotonic() + _KILLED
     while time.monotonic() < deadline:
         try:
@@ -231,14 +215,6 @@ def _await_end(keeper: Any) -> None:
             return
         time.sleep(_PAUSE)
 
-
-_ASKED: dict[str, Callable[[Any, Path, Any], dict[str, Any]]] = {
-    "status": _status,
-    "logs": _logs,
-    "fetch": _fetch,
-    "cancel": _cancel,
-    "close": _close,
-}
 
 if __name__ == "__main__":
     main()

@@ -3,8 +3,6 @@
 The record lies in the user's state folder, which the nodes must share with the login node.
 """
 
-import contextlib
-import json
 import os
 import secrets
 import shlex
@@ -15,9 +13,9 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from ....base.errors import (
+from ...base.errors import (
     DeadlineError,
     ExitCode,
     InvalidArgumentError,
@@ -25,28 +23,32 @@ from ....base.errors import (
     argument,
     code_of_signal,
 )
-from ....base.files import replacing
-from ....base.settings import JOB
-from ....process.group.coordinator import SECRET_FILE
-from ....process.group.group import env_int
-from ...call import of_login
-from ...keeper import VAGUE, ended, finish, install, running_once
-from ...record import (
+from ...base.settings import JOB
+from ...process.group.coordinator import SECRET_FILE
+from ...process.group.group import env_int
+from ..call import of_login
+from ..keeper import VAGUE, ended, finish, install, running_once
+from ..record import (
     Record,
     Status,
-    jobs_folder,
     load,
     lock_of,
     private_file,
     written,
 )
-from ...spec import command_line, option
-from ...supervisor.cause import EXIT_CODES
-from ..target import Target
-from .controller import Command, JobId, cancel_command, check_once, check_reached, job_fields
-
-INTERVAL = 2.0
-"""Seconds between two questions to the controller, by all processes of this user together."""
+from ..spec import command_line, option
+from ..supervisor.cause import EXIT_CODES
+from .slurm_jobs import (
+    Command,
+    JobId,
+    QueueEntry,
+    check_once,
+    check_reached,
+    end,
+    job_fields,
+    queue,
+)
+from .target import Target
 
 ASKED = {
     "nodes": "nodes",
@@ -165,38 +167,31 @@ class Slurm(Target):
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
-        found = record.status()
-        if found.ended:
-            return found
-        row = _row(record)
-        if row is None and record.is_kept():
-            return found  # sbatch runs now
+        status = record.status()
+        if status.ended:
+            return status
+        entry = _entry(record)
+        if entry is None and record.is_kept():
+            return status  # sbatch runs now
         # The last answer of squeue may be older than the job.
-        state = row.state if row is not None else _fields(record).get("JobState", "")
+        state = entry.state if entry is not None else _fields(record).get("JobState", "")
         if state in _WAITING:
-            return Status("queued", row.reason if row is not None else "")
+            return Status("queued", entry.reason if entry is not None else "")
         if state in _RUNNING:
-            return found if found.state == "running" else Status("starting")
+            return status if status.state == "running" else Status("starting")
         return _after(record, state)
-
-    def logs(self, record: Record, process: int) -> Path:
-        """As `Target.logs`: the nodes write to the record's folder."""
-        return record.log(process)
-
-    def fetch(self, record: Record) -> None:
-        """As `Target.fetch`: everything is in the record's folder."""
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
-        if (found := self.status(record)).ended:
-            return found
+        if (status := self.status(record)).ended:
+            return status
         record.ask_to_cancel()
         limit = _LIMIT if timeout is None else timeout
         deadline = time.monotonic() + limit
         while (number := _number(record)) is None and record.is_kept():
             time.sleep(0.1)  # sbatch runs now
         if number is not None:
-            cancel_command(JobId(number)).outcome()
+            end(number)
             while (state := job_fields(JobId(number)).get("JobState")) in (*_WAITING, *_RUNNING):
                 if time.monotonic() > deadline:
                     raise DeadlineError(
@@ -314,11 +309,11 @@ def _after(record: Record, state: str) -> Status:
     """How a job ended that Slurm runs no more."""
     if state in ("COMPLETED", "FAILED"):
         for _ in range(10):  # a shared file system may show the last state late
-            if (found := record.status()).ended:
-                return found
+            if (status := record.status()).ended:
+                return status
             time.sleep(0.2)
-    if (found := record.status()).ended:
-        return found
+    if (status := record.status()).ended:
+        return status
     if record.cancelling:
         return record.write_status(
             Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
@@ -346,21 +341,12 @@ def _name(record: Record) -> str:
     return f"pyreactant-{record.id}"
 
 
-class Row(NamedTuple):
-    """One job in Slurm: its number, name, state, and why it waits."""
-
-    number: int
-    name: str
-    state: str
-    reason: str
-
-
-def _row(record: Record, *, fresh: bool = False) -> Row | None:
+def _entry(record: Record, *, fresh: bool = False) -> QueueEntry | None:
     """The job in Slurm's queue: by its number or, if sbatch's answer was lost, by its name."""
     number = record.handle().get("slurm")
-    for row in queue(fresh=fresh):
-        if row.number == number if number is not None else row.name == _name(record):
-            return row
+    for entry in queue(fresh=fresh):
+        if entry.number == number if number is not None else entry.name == _name(record):
+            return entry
     return None
 
 
@@ -368,8 +354,8 @@ def _number(record: Record) -> int | None:
     """Slurm's number of a job; None if Slurm never had it."""
     if (number := record.handle().get("slurm")) is not None:
         return int(number)
-    row = _row(record, fresh=True)
-    return None if row is None else row.number
+    entry = _entry(record, fresh=True)
+    return None if entry is None else entry.number
 
 
 def _fields(record: Record) -> dict[str, str]:
@@ -384,55 +370,5 @@ def _killed_by(record: Record) -> str:
     return signal.Signals(int(number)).name if number.isdecimal() and int(number) else ""
 
 
-def queue(*, fresh: bool = False) -> list[Row]:
-    """The jobs of this user that Slurm knows, asked at most every `INTERVAL` seconds.
-
-    Args:
-        fresh: Whether to ask even if the last answer is young.
-
-    Raises:
-        RequirementError: squeue is absent, or the controller does not answer.
-    """
-    file = jobs_folder() / ".slurm.json"
-    if not fresh:
-        try:
-            saved = json.loads(file.read_bytes())
-            if 0 <= time.time() - saved["at"] < INTERVAL:
-                return [Row(*row) for row in saved["rows"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # nobody has asked, or another version did
-    rows = _ask()
-    with (
-        contextlib.suppress(OSError),  # a full disk hides no job
-        replacing(file) as partial,
-        private_file(partial) as opened,
-    ):
-        opened.write(json.dumps({"at": time.time(), "rows": rows}).encode())
-    return rows
-
-
-def _ask() -> list[Row]:
-    argv = ["squeue", "--me", "--noheader", "--states=all", "--format=%A|%T|%r|%j"]
-    try:
-        ran = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=30,
-        )
-    except FileNotFoundError:
-        raise RequirementError(
-            "squeue is not installed on this machine; ask on a login node of the cluster"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise RequirementError("Slurm's controller does not answer; try again later") from None
-    if ran.returncode:
-        raise RequirementError(f"Slurm's controller does not answer: {ran.stderr.strip()}")
-    rows = []
-    for line in ran.stdout.splitlines():
-        number, state, reason, name = line.split("|", 3)
-        rows.append(Row(int(number), name, state, "" if reason == "None" else reason))
-    return rows
+if __name__ == "__main__":  # as the batch script
+    main()

@@ -1,15 +1,23 @@
-"""What Slurm says about a job, and how a job is ended."""
+"""What Slurm says about a job, with or without a record, and how a job is ended."""
 
+import contextlib
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ....base.errors import FileError, InvalidArgumentError, RequirementError
-from ....base.words import has_ended
+from ...base.errors import FileError, InvalidArgumentError, RequirementError
+from ...base.files import replacing
+from ...base.words import has_ended
+from ..record import jobs_folder, private_file
+from ..supervisor.options import RUNS
 
 _NO_CONTROLLER = (
     "Unable to contact slurm controller",
@@ -19,6 +27,9 @@ _NO_CONTROLLER = (
 
 COMMENT = "pyreactant:"
 """In a job's comment, the beginning of what names its output folder."""
+
+INTERVAL = 2.0
+"""Seconds between two questions to the controller, by all processes of this user together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class Command:
             raise InvalidArgumentError(f"{self}\nfailed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
-    def outcome(self) -> subprocess.CompletedProcess[str]:
+    def outcome(self, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
         """Run the command, whatever its exit status.
 
         Raises:
@@ -56,14 +67,19 @@ class Command:
                 f"{self.argv[0]} is not installed on this machine; run this command on a login "
                 "node of the cluster"
             )
-        done = subprocess.run(
-            self.argv,
-            env={**os.environ, **self.settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self.argv,
+                env={**os.environ, **self.settings},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise RequirementError("Slurm's controller does not answer; try again later") from None
         check_reached(done)
         return done
 
@@ -157,27 +173,15 @@ def job_id(text: str) -> JobId:
     )
 
 
-def show_command(job: JobId) -> Command:
-    """The command that prints a job's fields."""
-    return Command(["scontrol", "--oneliner", "show", "job", str(job)])
-
-
-def cancel_command(job: JobId) -> Command:
-    """The command that ends a job: SIGTERM first, so that programs can save.
-
-    Without --verbose, scancel says nothing about a job that it does not know, and succeeds.
-    """
-    return Command(["scancel", "--verbose", str(job)])
-
-
 def job_fields(job: JobId) -> dict[str, str]:
     """The fields of a job in Slurm; empty once Slurm has forgotten the job (MinJobAge)."""
-    done = show_command(job).outcome()
+    command = Command(["scontrol", "--oneliner", "show", "job", str(job)])
+    done = command.outcome()
     said = f"{done.stderr}{done.stdout}".strip()
     if done.returncode:
         if "Invalid job id" in said or "not found" in said:
             return {}
-        raise InvalidArgumentError(f"{show_command(job)}\nfailed: {said}")
+        raise InvalidArgumentError(f"{command}\nfailed: {said}")
     # For the id of an array, Slurm prints a line for each task.
     records = [_fields(line) for line in done.stdout.splitlines()]
     return next((record for record in records if _is_about(record, job)), {})
@@ -221,6 +225,14 @@ def raw_id(job: JobId, fields: Mapping[str, str]) -> int | None:
     return int(fields["JobId"])
 
 
+def end(number: int | JobId) -> subprocess.CompletedProcess[str]:
+    """Tell Slurm to end a job: SIGTERM first, so that programs can save.
+
+    Without --verbose, scancel says nothing about a job that it does not know, and succeeds.
+    """
+    return Command(["scancel", "--verbose", str(number)]).outcome()
+
+
 def cancel(job: JobId) -> str:
     """End a job.
 
@@ -236,7 +248,7 @@ def cancel(job: JobId) -> str:
             f"Slurm does not know job {job} (any more), and nothing was cancelled; squeue --me "
             "lists your jobs"
         )
-    done = cancel_command(job).outcome()
+    done = end(job)
     errors = [line for line in done.stderr.splitlines() if "error:" in line]
     if errors and all(map(has_ended, errors)):
         return f"job {job} has ended or is ending ({fields.get('JobState')}); nothing was cancelled"
@@ -246,3 +258,132 @@ def cancel(job: JobId) -> str:
     whole = job.task is None and fields.get("ArrayJobId") == str(job.number)
     state = job_fields(job).get("JobState", "gone")
     return f"cancelled job {job}{', every task of its array' if whole else ''}: it is {state}"
+
+
+class QueueEntry(NamedTuple):
+    """One job in Slurm: its number, name, state, and why it waits."""
+
+    number: int
+    name: str
+    state: str
+    reason: str
+
+
+def queue(*, fresh: bool = False) -> list[QueueEntry]:
+    """The jobs of this user that Slurm knows, asked at most every `INTERVAL` seconds.
+
+    Args:
+        fresh: Whether to ask even if the last answer is young.
+
+    Raises:
+        RequirementError: squeue is absent, or the controller does not answer.
+    """
+    file = jobs_folder() / ".slurm.json"
+    if not fresh:
+        try:
+            saved = json.loads(file.read_bytes())
+            if 0 <= time.time() - saved["at"] < INTERVAL:
+                return [QueueEntry(*entry) for entry in saved["rows"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # nobody has asked, or another version did
+    entries = _ask()
+    with (
+        contextlib.suppress(OSError),  # a full disk hides no job
+        replacing(file) as partial,
+        private_file(partial) as opened,
+    ):
+        opened.write(json.dumps({"at": time.time(), "rows": entries}).encode())
+    return entries
+
+
+def _ask() -> list[QueueEntry]:
+    argv = ["squeue", "--me", "--noheader", "--states=all", "--format=%A|%T|%r|%j"]
+    done = Command(argv).outcome(timeout=30)
+    if done.returncode:
+        raise RequirementError(f"Slurm's controller does not answer: {done.stderr.strip()}")
+    entries = []
+    for line in done.stdout.splitlines():
+        number, state, reason, name = line.split("|", 3)
+        entries.append(QueueEntry(int(number), name, state, "" if reason == "None" else reason))
+    return entries
+
+
+def output_folder(number: int, fields: Mapping[str, str]) -> Path:
+    """The output folder of the job with this raw id."""
+    comment = fields.get("Comment", "")
+    if comment.startswith(COMMENT):
+        task = fields.get("ArrayTaskId", "")  # such as 0-2 for those that wait
+        return Path(comment.removeprefix(COMMENT), task if task.isdigit() else "")
+    base = Path(fields.get("WorkDir", "."))
+    older = base / f"pyreactant-job-{number}"  # of a job that an older version submitted
+    return older if older.exists() else base / RUNS / f"job-{number}"
+
+
+def reports(folder: Path) -> dict[str, dict[str, Any]]:
+    """The reports of a job's runs, by the path of the run's folder in the job's folder."""
+    by_run = {}
+    for path in sorted(folder.glob("**/report.json")):
+        try:
+            by_run[str(path.parent.relative_to(folder))] = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+    return by_run
+
+
+def status(job: JobId) -> dict[str, Any]:
+    """State of a job, and how its runs ended.
+
+    Raises:
+        FileError: Slurm does not know the job, and its output folder does not exist.
+    """
+    fields = job_fields(job)
+    number = raw_id(job, fields)
+    folder = None if number is None else output_folder(number, fields)
+    if not fields and folder is not None and not folder.exists():
+        raise FileError(
+            f"Slurm does not know job {job} (any more), and the folder {folder} does not exist; "
+            "run this in the folder from which the job was submitted"
+        )
+    runs = {
+        name: {key: report.get(key) for key in ("cause", "exit_code", "summary", "seconds")}
+        for name, report in (reports(folder) if folder else {}).items()
+    }
+    return {
+        "job": str(job),
+        "raw_id": number,
+        "state": fields.get("JobState", "unknown to Slurm"),
+        "reason": fields.get("Reason"),
+        "nodes": fields.get("NodeList"),
+        "restarts": int(fields.get("Restarts") or 0),
+        "folder": None if folder is None else str(folder),
+        "runs": runs,
+    }
+
+
+def log(job: JobId, run: str | None, process: int | None) -> Path:
+    """The file with a job's output, or with that of one process.
+
+    Raises:
+        FileError: The log does not exist, or several match; the message lists the logs.
+    """
+    fields = job_fields(job)
+    number = raw_id(job, fields)
+    if number is None:
+        raise FileError(f"job {job} has not started, and has no logs yet")
+    if process is None:
+        path = Path(fields.get("StdOut") or f"pyreactant-{number}.out")
+    else:
+        folder = output_folder(number, fields)
+        logs = sorted(folder.glob(f"**/process-{process}.log"))
+        chosen = [p for p in logs if run is None or str(p.parent.relative_to(folder)) == run]
+        if len(chosen) != 1:
+            runs = ", ".join(str(p.parent.relative_to(folder)) for p in logs) or "none"
+            raise FileError(
+                f"process {process} of job {job} must have one log, but has {len(chosen)}"
+                f"{f' in run {run}' if run else ''}; choose a run with --run (runs with logs: "
+                f"{runs})"
+            )
+        path = chosen[0]
+    if not path.exists():
+        raise FileError(f"job {job} has not written {path} yet; try again once it runs")
+    return path

@@ -1,5 +1,0 @@
-"""``python -m pyreactant.runs.places.slurm FOLDER``: keep a job, as its batch script."""
-
-from . import main
-
-main()

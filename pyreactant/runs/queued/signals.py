@@ -1,0 +1,87 @@
+"""Signals as one exception: whatever ends a launcher, its clean-up runs, and only once."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_AGAIN = 0.05
+"""Seconds after which a signal is sent again whose exception was dropped."""
+
+
+class Interrupted(BaseException):
+    """SIGINT, SIGTERM or SIGHUP arrived.
+
+    It is not an `Exception`, so that ``except Exception`` does not catch it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Iterator[None]:
+    """Run `clean_up` however the block ends: success, error, SIGINT, SIGTERM or SIGHUP.
+
+    A SIGHUP that is ignored, as after nohup, stays so. The first signal raises `Interrupted` in the
+    main thread. Later signals, and signals during the clean-up, only print a message. Python drops
+    an exception that is raised while it runs a finalizer or a callback of a weak reference; then
+    the signal is sent again.
+
+    Args:
+        clean_up: Called once, at the end of the block.
+    """
+    over = raised = False
+    ended, again = threading.Event(), threading.Thread()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        if over or raised:
+            tell("deleting the queued resource; this cannot be interrupted")
+            return
+        raised = True
+        raise Interrupted(number)
+
+    def send_again(number: int) -> None:
+        while not ended.wait(_AGAIN):
+            if not (over or raised):
+                signal.pthread_kill(main, number)
+
+    def dropped(what: "sys.UnraisableHookArgs") -> None:
+        nonlocal raised, again
+        if over or not isinstance(what.exc_value, Interrupted):
+            hook(what)
+            return
+        if not again.is_alive():
+            again = threading.Thread(target=send_again, args=(what.exc_value.number,), daemon=True)
+            again.start()
+        raised = False  # at last: an exception that is raised in a hook is dropped too
+
+    main = threading.get_ident()
+    hook, before = sys.unraisablehook, {}
+    try:
+        try:
+            sys.unraisablehook = dropped
+            for number in _SIGNALS:
+                # Started by nohup, the run goes on when the terminal closes.
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    before[number] = signal.signal(number, handle)
+            yield
+        finally:
+            # A signal that arrives just here raises, and the outer `finally` runs.
+            over = True
+    finally:
+        try:
+            clean_up()
+        finally:
+            ended.set()
+            if again.is_alive():
+                again.join()  # its last signal must not meet the handlers of before
+            sys.unraisablehook = hook
+            for number, handler in before.items():
+                signal.signal(number, handler)
