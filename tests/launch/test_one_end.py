@@ -1,4 +1,4 @@
-"""One end: the caller, the report, `jobs` and the batch system have the same state and exit code."""
+"""One end: caller, report, `jobs` and batch system have the same state and exit code."""
 
 import json
 import sys
@@ -55,9 +55,7 @@ def test_here(text: str, detached: bool, tmp_path: Path) -> None:
     status = json.loads(command(tmp_path, "jobs", "status", row["id"], "--json").stdout)
     assert (status["state"], status["exit_code"]) == (state, code), status
     assert status["reason"].startswith("" if cause == "done" else f"{cause}: "), status
-    (path,) = [
-        p for top in ("state", "pyreactant-runs") for p in tmp_path.glob(f"{top}/**/report.json")
-    ]
+    (path,) = tmp_path.rglob("report.json")
     report = json.loads(path.read_text())
     assert (report["cause"], report["exit_code"]) == (cause, code)
 
@@ -73,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [text for text in ENDS if "sleep" not in text])
 def test_on_slurm(text: str, cluster: Cluster, tmp_path: Path) -> None:
-    cause, state, code = ENDS[text]
+    _, state, code = ENDS[text]
     options = ["--on", "slurm", "--nodes", "1", "--cpus-per-task", "1"]
     ran = command(tmp_path, "run", *options, "--", script(tmp_path, text), cluster=cluster)
     assert ran.returncode == code, ran
