@@ -371,13 +371,6 @@ class Judge:
             return absent_from_rendezvous(list(self._states.values()), earliest)
         return earliest
 
-    def ended_first(self, now: float) -> tuple[ProcessState, list[ProcessState]] | None:
-        """The process that ended its program first while others still run, and these; or None."""
-        self._take_changes()
-        others = [self._states[index] for index in sorted(self._needy & self._unfinished)]
-        ended = self._left.keys() | self._abrupt
-        return (self._first(ended, now), others) if ended and others else None
-
     def _end_behind(self, broken: Failure) -> Failure | None:
         """The early end of a program that explains why another lost its connection, if one does.
 
@@ -469,7 +462,7 @@ def _ended_at(state: ProcessState, now: float) -> float:
 
 def _ended_before(state: ProcessState, at: float) -> bool:
     """Whether its program ended without an error, and not just before that time."""
-    return (state.clean or state.code == 0) and _ended_at(state, at) < at - EARLY
+    return state.ended_at is not None and state.ended_at < at - EARLY
 
 
 def _how(state: ProcessState) -> str:

@@ -190,6 +190,7 @@ def hello(
     *,
     mtls: Mapping[str, str] | None = None,
     error: PyReactantError | None = None,
+    own_name: str = "",
 ) -> Join:
     """The first message of a process.
 
@@ -198,7 +199,8 @@ def hello(
         error: Why this process cannot start its program.
     """
     why, code = ("", 0) if error is None else (str(error), error.exit_code)
-    return Join(index, count, socket.gethostname(), os.getpid(), facts, mtls or {}, why, code)
+    host, pid = socket.gethostname(), os.getpid()
+    return Join(index, count, host, pid, facts, mtls or {}, why, code, own_name)
 
 
 def own_name() -> str:

@@ -56,9 +56,6 @@ _ENDING_BEFORE_RESTART = 15.0
 _MAX_MOVES = 3
 """How often the runtime gets another port because another program took its own."""
 
-_EARLY_END = 10.0
-"""Seconds after the end of one program at which a line says that others still run."""
-
 _NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
 
 
@@ -103,7 +100,6 @@ class Head:
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
         self._own_names: list[str] = []
-        self._look_again = 0.0
         self._said_log_error = False
         self._metrics = MetricsFile(folder, len(self.states), tensorboard=options.tensorboard)
         self._stalls = Stalls(
@@ -216,6 +212,7 @@ class Head:
             self._stop.restarted()
             self._metrics.finish()
             self._stalls.restarted()
+            self._waits = Waits()
             self._ended, self._announced, broken = set(), set(), None
         if error := self._metrics.close():
             self._say(f"not all metrics could be written: {error}")
@@ -289,9 +286,8 @@ class Head:
                     broken = without_own_names(broken, self._own_names)
                     return self._clock.explain(broken)
             self._say_phases()
-            if waits := self._waits.message(self.states, now):
+            for waits in self._waits.messages(self.states, now):
                 self._say(waits)
-            self._say_early_end(now)
             await self._wait_for_change(0.05 if broken_at else 0.2)
 
     def _broken(self, now: float) -> Failure | None:
@@ -397,23 +393,6 @@ class Head:
             if phase not in self._announced and all(phase in s.times for s in self.states):
                 self._announced.add(phase)
                 self._say(f"all {len(self.states)} {what} after {self._seconds():.1f} s")
-
-    def _say_early_end(self, now: float) -> None:
-        """Say once that a process of the runtime has ended, since the others may wait for it."""
-        if "early" in self._announced or now < self._look_again:
-            return
-        self._look_again = now + 1.0
-        if (early := self._judge.ended_first(now)) is None:
-            return
-        first, others = early
-        seconds = now - min(first.times.get(name, now) for name in ("ending", "exited"))
-        if seconds > _EARLY_END:
-            self._announced.add("early")
-            run = "runs" if len(others) == 1 else "run"
-            self._say(
-                f"{first.name()} ended its program {seconds:.0f} s ago, and {names(others)} still "
-                f"{run}; a collective operation that waits for it never ends"
-            )
 
     def _say(self, text: str) -> None:
         if not self._options.quiet:

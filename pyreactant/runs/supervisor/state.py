@@ -114,6 +114,13 @@ class ProcessState:
         """Whether it has left, or is leaving, through a shutdown that waits for the others."""
         return "shutdown" in self.times or ("ending" in self.times and not self.ending_code)
 
+    @property
+    def ended_at(self) -> float | None:
+        """When its program ended without an error; None if it has not."""
+        if self.code == 0 or ("ending" in self.times and not self.ending_code):
+            return self.times.get("ending", self.times.get("exited"))
+        return None
+
     def enter(self, phase: str, at: float) -> None:
         """Note a phase; a late event never moves the process back."""
         if phase in PHASES:

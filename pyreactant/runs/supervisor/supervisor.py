@@ -181,8 +181,8 @@ class _Leader(_Supervisor):
             await self._roll_call.listen(self._group.coordinator_address, self._count)
             head.refused = self._roll_call.refused
         for index in self._indices:
-            joining = hello(index, self._count, facts() if self._remote else {})
-            head.admit(replace(joining, own_name=own_name()) if self._remote else joining)
+            known, name = (facts(), own_name()) if self._remote else ({}, "")
+            head.admit(hello(index, self._count, known, own_name=name))
             self._certify(partial(self._certifier.admit, index))
         with handled(lambda number: head.apply(GotSignal(number))):
             git = GitState(Path.cwd())
@@ -293,8 +293,11 @@ class _Follower(_Supervisor):
         return await join(
             group.coordinator_address,
             self._secret,
-            replace(
-                hello(self._index, self._count, facts(), mtls=self._keys.offer(self._index)),
+            hello(
+                self._index,
+                self._count,
+                facts(),
+                mtls=self._keys.offer(self._index),
                 own_name=own_name(),
             ),
             timeout=options.start_timeout,
