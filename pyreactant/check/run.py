@@ -220,7 +220,7 @@ def request_of(
     elif isinstance(spec, tuple):
         spec = [spec]
     return CheckRequest(
-        tuple(with_names(one) if isinstance(one, Program) else one for one in programs),
+        tuple(with_names(item) if isinstance(item, Program) else item for item in programs),
         mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
         specs=None if spec is None else tuple(spec),
         sets=sets,

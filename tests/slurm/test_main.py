@@ -101,6 +101,17 @@ def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
     assert not (output / ".secret").exists()
 
 
+def test_no_runtime_on_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """The job fails and says how to get one; it does not run nothing and end well."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules |= dict.fromkeys(('jax', 'juliacall'))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    job, printed, _ = run(cluster, tmp_path, PYTHONPATH=path)
+    assert (job.state, job.code) == ("FAILED", 3), printed
+    assert "no runtime is available: the package jax is not installed; run python -m" in printed
+
+
 def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) -> None:
     """The step fails because its folder is taken; the older records must not be called right."""
     older = tmp_path / "out" / "jax"
