@@ -299,6 +299,23 @@ def test_a_program_that_ended_early_is_why_others_waited_in_vain(
 
 
 @pytest.mark.parametrize(
+    ("words", "cause", "culprit"),
+    [(f"{JAX_ABORTS} fatal errors. heartbeat", "user", 1), ("assertion failed", "lost", 0)],
+)
+def test_an_abort_of_jax_and_one_of_the_program_after_an_early_end(
+    words: str, cause: str, culprit: int
+) -> None:
+    """JAX aborts one process, and another loses its connection to that."""
+    came = phase(1.0, "initialized")
+    found = verdict(
+        process(0, came, {**exited(303.53, -6), "log_tail": words}),
+        process(1, came, phase(2.9, "ending", 0, 0), exited(303.56, -6)),
+        process(2, came, error(303.5, "ValueError", GLOO), exited(303.58, 1)),
+    )
+    assert (found.cause, found.process) == (cause, culprit)
+
+
+@pytest.mark.parametrize(
     ("before", "broke", "cause"),
     [
         ([phase(2.2, "ending", 0, 0)], [exited(40, -6)], "lost"),  # its own abort says nothing

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,6 +97,8 @@ def join_address(host: str, port: int) -> str:
 
 def loopback_address(port: int = 0) -> str:
     """An address of this machine for itself alone, with a free port if none is given."""
+    import socket  # `import pyreactant` does not wait for it
+
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with contextlib.suppress(OSError), socket.socket(family) as probe:
             probe.bind((host, 0))

@@ -366,7 +366,9 @@ class Judge:
         earliest = min(failures, key=lambda f: (f.consequence, f.order))
         if earliest.consequence:
             crash = crash_behind(self._states, failures)
-            earliest = crash or self._end_behind(earliest) or earliest
+            if crash is None or _lost_peer(self._states[crash.process or 0]):  # JAX's own abort
+                crash = self._end_behind(earliest) or crash
+            earliest = crash or earliest
         if earliest.cause == "rendezvous" and earliest.consequence:
             return absent_from_rendezvous(list(self._states.values()), earliest)
         return earliest
