@@ -42,7 +42,7 @@ Emit = Callable[[Event], None]
 _CHUNK = 1 << 16
 _BEHIND = 0.02
 """Seconds between looks at a terminal whose reader is behind."""
-_ABORTS = 7.5
+_ABORTS = 12.0
 """Seconds that a process which calls abort() may be silent: the guard makes it wait for 6 s, and
 Python's lock may be held meanwhile."""
 _LINE_LIMIT = 1 << 20
