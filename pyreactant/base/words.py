@@ -158,3 +158,18 @@ def is_offline(log: str) -> bool:
 def has_ended(line: str) -> bool:
     """Whether scancel says that the job ends or has ended."""
     return "already completing or completed" in line
+
+
+def is_of_numpy(error: Exception) -> bool:
+    """Whether a compiled module says that NumPy cannot be imported."""
+    return re.match(r"numpy\.\w*core\.multiarray failed to import", str(error)) is not None
+
+
+def reason_of_import(error: BaseException) -> str:
+    """The exception of an import in one line; NumPy writes a page, with the reason at its end."""
+    text = str(error)
+    if match := re.search(r"^Original error was: (.+)", text, re.MULTILINE):
+        text = match[1]
+    line = next(filter(None, map(str.strip, text.splitlines())), "")
+    kind = "" if isinstance(error, ImportError) and line else f"{type(error).__name__}: "
+    return f"{kind}{line}".removesuffix(": ").rstrip(".")

@@ -37,7 +37,7 @@ class Report(ReportData, HasPage, HasText):
     """The results of a cross-check; rich's `print` and notebooks display it.
 
     Examples:
-        >>> [(row.program, row.results[0].outcome) for row in report.rows]
+        >>> [(row.program, str(row.results[0].outcome)) for row in report.rows]
         [('transpose', 'right')]
     """
 

@@ -109,6 +109,36 @@ def loopback_address(port: int = 0) -> str:
     )
 
 
+def proxy_names(environ: Mapping[str, str]) -> list[str]:
+    """The variables of web proxies that are set; their values may hold passwords."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+    return [name for n in names for name in (n, n.upper()) if environ.get(name)]
+
+
+def around_proxies(address: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What to set so that programs connect to an address without the web proxy.
+
+    gRPC would send the rendezvous to the proxy, where it hangs. gRPC reads ``no_grpc_proxy``, and
+    ``no_proxy`` only without that. Others prefer ``no_proxy`` to ``NO_PROXY``, so what the user has
+    in one of these stays in the other.
+
+    Args:
+        address: "host:port" of the coordinator.
+        environ: The environment, which may have such lists already.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    if not proxy_names(environ) or not host:
+        return {}
+    names = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
+    lists = {"no_proxy": environ.get("NO_PROXY", "")}
+    lists |= {name: environ[name] for name in names if name in environ}
+    return {
+        name: ",".join([*filter(None, hosts.split(",")), host])
+        for name, hosts in lists.items()
+        if host not in hosts.split(",")
+    }
+
+
 def port_of(run_id: str) -> int:
     """The coordinator's port of a run whose launcher gives none, from 61440 to 65535.
 

@@ -21,6 +21,7 @@ from .group import (
     defined_variables,
     env_int,
     local_devices,
+    proxy_names,
     required,
     required_int,
 )
@@ -190,12 +191,6 @@ def steps_aside(environ: Mapping[str, str]) -> bool:
 _Resolver = Callable[[Mapping[str, str]], Resolution]
 _OURS: tuple[_Resolver, ...] = (_environment, jobset)
 _LAUNCHERS: tuple[_Resolver, ...] = (slurm, open_mpi, pmix, gke, metadata, plain)
-
-
-def proxy_names(environ: Mapping[str, str]) -> list[str]:
-    """The variables of proxies that are set; their values may hold passwords."""
-    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
-    return [name for n in names for name in (n, n.upper()) if environ.get(name)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def main() -> None:
             supervised.at_end(code)
         metrics.flush(wait=True)
     except BaseException as error:
-        error = error.with_traceback(_program_frames(error.__traceback__))
+        error = _requirement(error.with_traceback(_program_frames(error.__traceback__)))
         metrics.flush(wait=False)
         supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
@@ -162,6 +162,17 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
             break
         trace = trace.tb_next
     return trace
+
+
+def _requirement(error: BaseException) -> BaseException:
+    """The requirement that is missing if the program cannot import JAX, for instance."""
+    from ...base.packages import broken_package
+
+    broken = broken_package(error, "the program")
+    if broken is None:
+        return error
+    broken.__cause__ = error
+    return broken
 
 
 def _leave(code: int) -> None:

@@ -102,6 +102,7 @@ def _wrap_initialize(module: Any) -> None:
             given = signature.bind_partial(*args, **kwargs).arguments
         except TypeError:
             return original(*args, **kwargs)  # it says what is wrong
+        _go_around_proxies(given.get("coordinator_address"))
         more = {k: v for k, v in _defaults(given).items() if k in signature.parameters}
         supervised.initializes = True
         count = int(os.environ.get(COUNT) or 1)
@@ -116,6 +117,15 @@ def _wrap_initialize(module: Any) -> None:
         return result
 
     module.initialize = initialize
+
+
+def _go_around_proxies(coordinator_address: str | None) -> None:
+    """Let gRPC connect to the coordinator itself, also to one that the program names."""
+    from ..group.group import around_proxies  # a program without JAX need not wait for it
+
+    addresses = coordinator_address, os.environ.get("JAX_COORDINATOR_ADDRESS")
+    for address in filter(None, (*addresses, os.environ.get(COORDINATOR))):
+        os.environ.update(around_proxies(address, os.environ))
 
 
 def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:

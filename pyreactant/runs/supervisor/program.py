@@ -21,6 +21,7 @@ from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, STALL_TIM
 from ...julia.place import find_place, package_folder
 from ...process.events import Go
 from ...process.group.coordinator import SECRET, SECRET_FILE
+from ...process.group.group import around_proxies
 from .guardian import TOKEN
 
 _USAGE = (
@@ -252,6 +253,7 @@ def program_environment(
     }
     if go.coordinator:
         variables |= {COORDINATOR: go.coordinator, "JAX_COORDINATOR_ADDRESS": go.coordinator}
+        variables |= around_proxies(go.coordinator, variables)
     variables |= _for_jax(variables, settings, environ)
     if program.kind == "julia":
         variables |= for_julia(variables)
