@@ -27,7 +27,10 @@ from .errors import DeadlineError, ExitCode, PyReactantError, RequirementError
 from .packages import broken_package
 from .words import fatal
 
-LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
+LAUNCHERS = (
+    *("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL"),
+    *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_"),
+)
 """Prefixes of the variables that make a process one of several of a run."""
 
 TPU = ("TPU_", "MEGASCALE_", "CLOUD_TPU_")

@@ -13,6 +13,8 @@ _CONNECTION = (
     # Julia's words: EOFError, and IOError with libuv's names of errors.
     r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
 )
+# The machine's own name has no address, or one that the machine does not have.
+_UNRESOLVED = r"gloo/transport/tcp/device\.cc:\d+\] (rv == 0\. -\d+ vs 0|bind_rv == 0\.)"
 _NO_MEMORY = r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory"
 
 
@@ -20,8 +22,11 @@ def cause_of(error: str) -> str:
     """What an error "Type: message" of Python, JAX or Julia is about.
 
     Returns:
-        "out of memory", "lost" for a connection to another process, or "user" for all others.
+        "out of memory", "unresolved" if this machine has no address for its own name, "lost"
+        for a connection to another process, or "user" for all others.
     """
+    if re.search(_UNRESOLVED, error):
+        return "unresolved"
     if re.search(_NO_MEMORY, error):
         return "out of memory"
     return "lost" if re.match(_RUNTIME_ERRORS, error) and is_connection(error) else "user"

@@ -52,7 +52,10 @@ from .request import coverage as choose_coverage
 
 ALL = "all"
 _GRACE = "5"  # seconds: a program of a cross-check has nothing to save
-_PROCESS = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
+_PROCESS = (
+    *(COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES"),
+    *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_"),
+)
 
 
 def crosscheck(

@@ -1,11 +1,12 @@
 """ProcessGroup: the processes of a run and the index of this one, and our variables that say so."""
 
+import contextlib
 import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...base.errors import InvalidArgumentError
+from ...base.errors import InvalidArgumentError, RequirementError
 from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 
 
@@ -92,6 +93,20 @@ def split_address(address: str) -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """A coordinator's address; an IPv6 host gets brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def loopback_address(port: int = 0) -> str:
+    """An address of this machine for itself alone, with a free port if none is given."""
+    import socket  # `import pyreactant` does not wait for it
+
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with contextlib.suppress(OSError), socket.socket(family) as probe:
+            probe.bind((host, 0))
+            return join_address(host, port or probe.getsockname()[1])
+    raise RequirementError(
+        "processes of one machine need its loopback network, but it has neither 127.0.0.1 nor ::1; "
+        "run: ip link set lo up"
+    )
 
 
 def proxy_names(environ: Mapping[str, str]) -> list[str]:

@@ -14,6 +14,7 @@ from .group import (
     defined_variables,
     env_int,
     join_address,
+    loopback_address,
     port_of,
     required_int,
 )
@@ -175,7 +176,7 @@ def _coordinator(
         return given, ()
     port = port_of(run_id or world.name)
     if world.local_size == world.size:
-        return join_address("127.0.0.1", port), ()
+        return loopback_address(port), ()
     value = f"<host of rank 0>:{port}"
     command = (
         f"mpirun -x {COORDINATOR}={value} ..."

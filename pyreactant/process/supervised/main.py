@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from ...base.errors import code_of
+from ...base.errors import ExitCode, code_of
 from ...base.process import die_with_parent, end_at_once
 from ...base.settings import COUNT
 from .. import supervised
@@ -43,7 +43,7 @@ def main() -> None:
             run_program(sys.argv[1:])
         except SystemExit as raised:
             end = raised
-            code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
+            code = _code_of(end)
         if supervised.at_end is not None:
             supervised.at_end(code)
         metrics.flush(wait=True)
@@ -72,6 +72,19 @@ def run_program(words: list[str]) -> None:
         _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
     else:
         run_script(sys.argv[0])
+
+
+def _code_of(end: SystemExit) -> int:
+    """The exit code that a program ends with; one that the system would cut to 0 becomes 1."""
+    if not isinstance(end.code, int):
+        return int(end.code is not None)
+    if end.code and not end.code & 255:
+        sys.stderr.write(
+            f"pyreactant: exit codes are from 0 to 255, and sys.exit({end.code}) would end with 0, "
+            "as if the program had succeeded; it ends with 1\n"
+        )
+        end.code = ExitCode.FAILED
+    return end.code & 255
 
 
 def _first_folder(how: str) -> str:
