@@ -260,10 +260,13 @@ class Record:
     def _has_holder(self) -> bool:
         """Whether a process holds a lock whose file somebody has removed, or made anew."""
         removed = f"{self.folder}/lock (deleted)"
-        for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-            with contextlib.suppress(OSError):
-                if os.readlink(descriptor) == removed:  # noqa: PTH115 - a path would drop words
-                    return True
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):  # it has ended, is another user's, or no process
+                for descriptor in os.scandir(process / "fd"):
+                    with contextlib.suppress(OSError):  # it was closed meanwhile
+                        # A path would drop words.
+                        if os.readlink(descriptor) == removed:  # noqa: PTH115
+                            return True
         return False
 
     def _read(self, name: str) -> dict[str, Any]:

@@ -169,8 +169,10 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
 
 def _requirement(error: BaseException) -> BaseException:
     """The requirement that is missing if the program cannot import JAX, for instance."""
-    from ...base.packages import broken_package
-
+    try:
+        from ...base.packages import broken_package
+    except (ImportError, OSError):  # such as a program that may not open another file
+        return error
     broken = broken_package(error, "the program")
     if broken is None:
         return error
