@@ -153,3 +153,17 @@ def is_offline(log: str) -> bool:
 def has_ended(line: str) -> bool:
     """Whether scancel says that the job ends or has ended."""
     return "already completing or completed" in line
+
+
+def slurm_error(log: str) -> str:
+    """The first error of Slurm in the output of a batch script; "" if there is none.
+
+    That a task ended with an exit code is no error of Slurm.
+    """
+    line = re.search(r"^(srun|slurmstepd): (error|fatal): (?!.*Exited with exit code).+", log, re.M)
+    return line[0].strip() if line else ""
+
+
+def is_out_of_memory(error: str) -> bool:
+    """Whether an error of Slurm says that the memory of the job was too small."""
+    return re.search(r"oom_kill|Out Of Memory|exceeded memory limit", error) is not None
