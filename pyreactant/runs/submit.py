@@ -21,6 +21,7 @@ from ..base.say import say
 from . import values
 from .call import Call, check_not_importing, chosen, is_remote, resolve
 from .job import Job
+from .queued.signals import Interrupted
 from .record import Record, Status, create, draft, private_file, private_folder, release, written
 from .spec import Env, RunSpec, What
 from .targets import Target
@@ -159,7 +160,7 @@ def _below(path: Path, top: Path) -> list[Path]:
     """The files of a path, relative to `top`."""
     if not path.exists():
         raise FileError(f"there is no {str(path)!r} to copy")
-    path = path.parent.resolve() / path.name
+    path = _resolved(path)
     if not path.is_relative_to(top):
         raise InvalidArgumentError(
             f"what is copied must lie below {top}, because the job has it under the same relative "
@@ -279,7 +280,7 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
             target.stay(record)
         else:
             target.start(record)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         record.ask_to_cancel()  # whoever keeps it by now looks at this
         raise
     except Exception as error:
@@ -383,12 +384,15 @@ def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
     program = list(call.program)
     if program and file is not None:
         program[call.script] = os.path.relpath(file, cwd)
+        if call.kind == "command" and os.sep not in program[0]:
+            program[0] = f"./{program[0]}"  # else the PATH may have another one of that name
     data = {
         "text": call.text,
         "file": file,
         "module": call.module,
         "name": call.name,
         "program": program,
+        "kind": call.kind,
         "root": None if call.root is None else code.inside(call.root.resolve()),
         "cwd": cwd,
         "store": target.value_store(record),
@@ -399,7 +403,7 @@ def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
 
 def _resolved(file: Path) -> Path:
     """The path as git lists it: a link keeps its own name."""
-    return file.parent.resolve() / file.name
+    return file.resolve() if file.name == ".." else file.parent.resolve() / file.name
 
 
 class Remote:
@@ -483,11 +487,12 @@ def remote(
 
 @contextlib.contextmanager
 def cancelled_by_interrupt(job: Job) -> Iterator[None]:
-    """Cancel the job, and wait until it is gone, at Ctrl-C in the block."""
+    """Cancel the job, and wait until it is gone, at Ctrl-C or `Interrupted` in the block."""
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"cancelling the job {job.id} ...")
+    except (KeyboardInterrupt, Interrupted):
+        with contextlib.suppress(OSError):  # a terminal that is gone
+            say(f"cancelling the job {job.id} ...")
         job.cancel()
         raise
 

@@ -93,11 +93,12 @@ def test_a_node_that_fails(cluster: Cluster, tmp_path: Path) -> None:
     assert (row["state"], row["exit_code"]) == ("failed", 6)
 
 
-def kill(run: Run, command: str) -> None:
-    """Kill one process whose command line begins so."""
+def end_process(run: Run, command: str, name: str = "KILL") -> None:
+    """Send a signal to one process whose command line begins so."""
     search = 'for p in /proc/[0-9]*; do case $(tr "\\0" " " <$p/cmdline) in "$0"*) '
-    end = "kill -KILL ${p#/proc/} && exit 0;; esac; done; exit 1"
-    run.slurm("sh", "-c", search + end, command)
+    run.slurm(
+        "sh", "-c", search + "kill -$1 ${p#/proc/} && exit 0;; esac; done; exit 1", command, name
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,8 @@ def kill(run: Run, command: str) -> None:
     [
         lambda run: run.slurm("scancel", f"{run.number}.0"),
         lambda run: run.slurm("scancel", "--signal=KILL", f"{run.number}.0"),
-        lambda run: kill(run, f"{sys.executable} -m pyreactant run --quiet"),
-        lambda run: kill(run, "srun --kill-on-bad-exit"),
+        lambda run: end_process(run, f"{sys.executable} -m pyreactant run --quiet"),
+        lambda run: end_process(run, "srun --kill-on-bad-exit"),
     ],
     ids=["cancelled", "killed", "supervisor killed", "srun killed"],
 )
@@ -128,7 +129,7 @@ def test_a_step_that_is_killed(
 
 @pytest.mark.parametrize("name", ["USR1", "USR2", "ALRM"])
 def test_signals_that_only_warn(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    """Whatever in the job has them from Slurm, the run goes on; srun passes on only the first two."""
+    """Whatever in the job has them from Slurm, the run goes on; srun does not pass on the last."""
     run = Run(cluster, tmp_path)
     for to in ("--batch", "--full", "--full"):
         run.slurm("scancel", f"--signal={name}", to, str(run.number))
@@ -137,6 +138,32 @@ def test_signals_that_only_warn(name: str, cluster: Cluster, tmp_path: Path) -> 
     (tmp_path / "end").touch()
     code, printed, said, row = run.end()
     assert (code, printed) == (0, "finished\n"), said
+    assert (row["state"], row["exit_code"]) == ("done", 0)
+    assert cluster.wait(run.number).state == "COMPLETED"
+
+
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129)])
+def test_signals_that_cancel_a_run_in_the_foreground(
+    name: str, code: int, cluster: Cluster, tmp_path: Path
+) -> None:
+    """As Ctrl-C does: a CI job that is cancelled, or a lost connection, keeps no nodes busy."""
+    run = Run(cluster, tmp_path)
+    end_process(run, f"{sys.executable} -m pyreactant run --on", name)
+    ended, printed, said, row = run.end()
+    assert (ended, printed) == (code, ""), said
+    assert f"cancelling the job {row['id']}" in said
+    assert (row["state"], row["exit_code"]) == ("cancelled", 130)
+    assert cluster.wait(run.number).state == "CANCELLED"
+
+
+def test_a_run_goes_on_without_a_reader(cluster: Cluster, tmp_path: Path) -> None:
+    """As on this machine; then its exit code says that nobody read the output."""
+    run = Run(cluster, tmp_path)
+    assert run.process.stdout
+    run.process.stdout.close()
+    (tmp_path / "end").touch()
+    assert run.process.wait(100) == 141
+    row = job_of(cluster, run.env, tmp_path)
     assert (row["state"], row["exit_code"]) == ("done", 0)
     assert cluster.wait(run.number).state == "COMPLETED"
 
@@ -159,8 +186,9 @@ STATES = {
 
 REPLACED = """\
 #!/bin/sh
-# Slurm's own answer, with another state: most of them need hardware that fails, or other clusters.
-PATH={path} {name} "$@" | sed -E "s/(JobState=|\\|)COMPLETED/\\1{state}/; s/ExitCode=0:0/ExitCode={code}/"
+# Slurm's own answer with another state: most need hardware that fails, or other clusters.
+PATH={path} {name} "$@" |
+  sed -E "s/(JobState=|\\|)COMPLETED/\\1{state}/; s/ExitCode=0:0/ExitCode={code}/"
 """
 
 
@@ -168,7 +196,7 @@ PATH={path} {name} "$@" | sed -E "s/(JobState=|\\|)COMPLETED/\\1{state}/; s/Exit
 def test_how_jobs_end_by_the_state_in_slurm(
     state: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm's state decides: without a report, after a report that a signal came, or all is done."""
+    """Slurm's state decides without a report, and after one of a signal or that all is done."""
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
     number = cluster.submit(["--output=/dev/null", str(script)])

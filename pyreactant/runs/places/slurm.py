@@ -45,9 +45,11 @@ from .slurm_jobs import (
     JobId,
     QueueEntry,
     check_once,
+    check_possible,
     check_reached,
     end,
     job_fields,
+    number_of,
     queue,
 )
 from .target import Target
@@ -147,6 +149,7 @@ class Slurm(Target):
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
         check_once(self.asked(), self.options)
+        check_possible(self.options)
 
     def check(self) -> None:
         """As `Target.check`."""
@@ -182,7 +185,7 @@ class Slurm(Target):
         check_reached(ran)
         if ran.returncode:
             raise InvalidArgumentError(f"sbatch refused the job: {ran.stderr.strip()}")
-        record.write_handle({"slurm": int(ran.stdout.strip().split(";")[0])})
+        record.write_handle({"slurm": number_of(ran.stdout)})
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""

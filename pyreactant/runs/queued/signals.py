@@ -25,6 +25,29 @@ class Interrupted(BaseException):
 
 
 @contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise `Interrupted` at the first SIGTERM or SIGHUP in the block, and ignore later ones.
+
+    A SIGHUP that is ignored, as after nohup, stays so. Ctrl-C stays a KeyboardInterrupt.
+    """
+    before = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Iterator[None]:
     """Run `clean_up` however the block ends: success, error, SIGINT, SIGTERM or SIGHUP.
 
