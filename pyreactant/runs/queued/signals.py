@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -30,7 +31,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
     A SIGHUP that is ignored, as after nohup, stays so. Ctrl-C stays a KeyboardInterrupt.
     """
-    before = {}
+    before: dict[signal.Signals, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
         for each in before:
