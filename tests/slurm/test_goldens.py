@@ -113,3 +113,16 @@ def test_an_answer_of_sbatch_without_a_number() -> None:
     assert number_of("4711;cluster\n") == 4711
     with pytest.raises(InvalidArgumentError, match="must print the number of a job, got 'slurm-wl"):
         number_of("slurm-wlm 22.05.8\n")
+
+
+def test_the_table_has_every_variable_that_a_script_sets_or_drops() -> None:
+    text = (REPOSITORY / "docs" / "run.md").read_text()
+    table = text[text.index("### What is set, dropped or passed on") :]
+    script = (REPOSITORY / "slurm" / "main.sbatch").read_text()
+    patterns = (r"^export (\w+)=", r"^  ?unset (?!\$)([\w ]+)$", r"^[A-Z]\S+= ([\w ]+)$")
+    lines = [line for pattern in patterns for line in re.findall(pattern, script, re.MULTILINE)]
+    names = {name for line in lines for name in line.split()} - {"PYREACTANT_PYTHON"}
+    assert len(names) > 12
+    rows = re.findall(r"`([A-Z]\w+?)(\*?)`", table)
+    for name in names - {"PYREACTANT_BACKENDS"}:
+        assert any(name == row or (star and name.startswith(row)) for row, star in rows), name

@@ -28,7 +28,15 @@ from ...base.words import is_out_of_memory, slurm_error
 from ...process.group.coordinator import SECRET_FILE
 from ...process.group.group import env_int
 from ..call import of_login
-from ..keeper import VAGUE, ended, finish, install, running_once
+from ..keeper import (
+    VAGUE,
+    ended,
+    finish,
+    install,
+    interrupted_when,
+    removal_of,
+    running_once,
+)
 from ..record import (
     Record,
     Status,
@@ -302,7 +310,11 @@ def keep(record: Record) -> Status:
     with private_file(secret) as file:
         file.write(secrets.token_hex(32).encode())
     try:
-        with running_once(record, lambda: (record.run / "process-0.log").exists()):
+        with (
+            running_once(record, lambda: (record.run / "process-0.log").exists()),
+            removal_of(record) as removed,
+            interrupted_when(removed),
+        ):
             ran = _run_step(record, {**os.environ, SECRET_FILE: str(secret)})
     finally:
         secret.unlink(missing_ok=True)
@@ -334,7 +346,11 @@ def _run_step(record: Record, environment: Mapping[str, str]) -> Status:
     )
     for number in _WARNINGS:
         signal.signal(number, lambda number, _: step.send_signal(number))
-    code = step.wait()
+    try:
+        code = step.wait()
+    except BaseException:
+        step.terminate()
+        raise
     for number in _WARNINGS:
         signal.signal(number, lambda *_: None)
     with log.open(errors="replace") as file:
