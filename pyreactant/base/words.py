@@ -160,6 +160,20 @@ def has_ended(line: str) -> bool:
     return "already completing or completed" in line
 
 
+def slurm_error(log: str) -> str:
+    """The first error of Slurm in the output of a batch script; "" if there is none.
+
+    That a task ended with an exit code is no error of Slurm.
+    """
+    line = re.search(r"^(srun|slurmstepd): (error|fatal): (?!.*Exited with exit code).+", log, re.M)
+    return line[0].strip() if line else ""
+
+
+def is_out_of_memory(error: str) -> bool:
+    """Whether an error of Slurm says that the memory of the job was too small."""
+    return re.search(r"oom_kill|Out Of Memory|exceeded memory limit", error) is not None
+
+
 def is_of_numpy(error: Exception) -> bool:
     """Whether a compiled module says that NumPy cannot be imported."""
     return re.match(r"numpy\.\w*core\.multiarray failed to import", str(error)) is not None

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..arrays.text import parse_mesh, parse_spec
 from ..base.document.page import can_render
 from ..base.errors import FileError, InvalidArgumentError, argument
 from ..runs.places.slurm import ASKED, Slurm
-from ..runs.places.slurm_jobs import COMMENT, Command, check_once
+from ..runs.places.slurm_jobs import COMMENT, Command, check_once, check_possible, number_of
 from ..runs.queued.job import Job, Listener, check_size
 from .request import CheckRequest, write_request
 from .run import compare
@@ -79,9 +80,10 @@ def slurm_command(place: Mapping[str, object], settings: Mapping[str, object]) -
             a number, mesh, spec or element type cannot be read.
     """
     target = Slurm(**place)  # type: ignore[arg-type] # the command line has read each
-    target.check_settings()
+    replace(target, options=()).check_settings()  # a cross-check may be an array
     asked = {name: value for field, name in ASKED.items() if (value := place.get(field))}
     check_once(asked, target.options)
+    check_possible(target.options, array=True)
     variables = {f"PYREACTANT_{name.upper()}": str(value) for name, value in settings.items()}
     _check(variables)
     output = variables.get("PYREACTANT_OUTPUT")
@@ -146,6 +148,6 @@ def on_slurm(command: Command) -> tuple[int, Path]:
     Returns:
         Slurm's number of the job, and its output folder.
     """
-    number = int(command.run().strip().split(";")[0])
+    number = number_of(command.run())
     output = command.settings.get("PYREACTANT_OUTPUT") or os.environ.get("PYREACTANT_OUTPUT")
     return number, Path(output or f"pyreactant-runs/job-{number}").absolute()  # main.sbatch's

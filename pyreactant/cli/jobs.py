@@ -187,16 +187,29 @@ def attach(job_id: Id) -> None:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def follow_to_end(job: "Job") -> None:
-    """Show the output of process 0 until the end of a job, and end with its exit code."""
+def follow_to_end(job: "Job", *, stay: bool = False) -> None:
+    """Show the output of process 0 until the end of a job, and end with its exit code.
+
+    Args:
+        job: The job.
+        stay: Whether to wait for the end although nobody reads the output any more.
+    """
     from ..runs.submit import show
 
+    read = True
     try:
-        show(job)
+        try:
+            show(job)
+        except BrokenPipeError:
+            if not stay:
+                raise
+            read = False
         job.check()
     except RemoteError as error:
         fail(error, False, job.record)
     end_if_left(job.record, say=True)
+    if not read:
+        raise typer.Exit(ExitCode.UNREAD)
 
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a", "pyreactant jobs cancel 4711_2"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
+from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_of_signal
 from .command import Beside, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
@@ -122,9 +122,9 @@ def run(
 
     With --detach, and on slurm, tpu and ray, a copy of the code runs as a job, which `pyreactant
     jobs` lists. Without --detach the command shows the output of process 0 and ends with the exit
-    code of the run; Ctrl-C cancels the run. Slices of a TPU are made for the run, and deleted on
-    success, failure, Ctrl-C, SIGTERM and SIGHUP. After SIGKILL, `pyreactant tpu gc` deletes them;
-    otherwise they delete themselves when their lifetime is over.
+    code of the run; Ctrl-C, SIGTERM and SIGHUP cancel the run. Slices of a TPU are made for the
+    run, and deleted on success, failure, Ctrl-C, SIGTERM and SIGHUP. After SIGKILL, `pyreactant tpu
+    gc` deletes them; otherwise they delete themselves when their lifetime is over.
     """
     words = ["-m", *program] if module else program
     if on in (None, "local") and not detach:
@@ -226,10 +226,14 @@ def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any], *, detach:
 def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -> int:
     """Start the run as a job; without `detach`, stay with it until its end."""
     from ..runs import submit
+    from ..runs.targets import Target
 
     if dry_run:
         print(submit.plan(spec))
         return 0
+    assert isinstance(spec.on, Target)
+    if not detach and not spec.on.stays:
+        return _followed(spec)
     job = submit.start(spec, stay=not detach)
     if detach:
         print(
@@ -238,10 +242,21 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
             else f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}"
         )
         return 0
-    if job.target.stays:
-        return job.status().exit_code or 0
+    return job.status().exit_code or 0
+
+
+def _followed(spec: "RunSpec") -> int:
+    """Start the run as a job, show its output until its end, and cancel it if a signal comes."""
+    from ..runs import submit
+    from ..runs.queued.signals import Interrupted, interrupted_by_signals
     from .jobs import follow_to_end
 
-    with submit.cancelled_by_interrupt(job):
-        follow_to_end(job)
-    return 0
+    try:
+        with interrupted_by_signals():
+            job = submit.start(spec)
+            with submit.cancelled_by_interrupt(job):
+                # As a run on this machine, it goes on if its reader is gone.
+                follow_to_end(job, stay=True)
+    except Interrupted as signalled:
+        return code_of_signal(signalled.number)
+    return ExitCode.DONE

@@ -207,7 +207,8 @@ def kind_of(words: Sequence[str]) -> str:
 
 
 def _of_program(words: tuple[str, ...]) -> Call:
-    from .supervisor.program import find_program  # the supervisor's modules take time
+    # The supervisor's modules take time.
+    from .supervisor.program import check_program, find_program, is_python
 
     if words[0].endswith(".jl"):
         words = ("julia", *words)
@@ -219,12 +220,20 @@ def _of_program(words: tuple[str, ...]) -> Call:
         if words[0] == "-m":
             return Call(" ".join(words[:2]), Path.cwd(), None, program=words, kind="module")
     script = words.index(str(program.path)) if program.kind == "julia" and program.path else 0
+    stays = program.kind == "julia" or (program.kind == "command" and is_python(words[0]))
+    if stays and os.sep in words[0]:
+        words = (os.path.abspath(words[0]), *words[1:])  # noqa: PTH100 - a link may be a venv's
+    if program.kind == "command":
+        check_program(program, words)
+        first = next((i for i, word in enumerate(words) if i and not word.startswith("-")), 0)
+        if stays and first and words[first].endswith(".py") and Path(words[first]).is_file():
+            script = first
     file = Path(words[script]).absolute()
     text = Path(words[script]).name
     if program.kind == "julia" and not script:  # such as julia -e CODE
         return Call(text, Path.cwd(), None, program=words, kind="julia")
-    if program.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
-        return Call(text, Path.cwd(), None, program=words, kind="command")  # of the PATH
+    if program.kind == "command" and not script and (stays or os.sep not in words[0]):
+        return Call(text, Path.cwd(), None, program=words, kind="command")
     if not file.exists():
         raise FileError(f"there is no program {words[script]!r} in {Path.cwd()}")
     kind = "script" if program.kind == "python" else program.kind
@@ -242,6 +251,11 @@ def find_julia(name: str) -> str:
     package_folder()
     if (executable := shutil.which(name)) is not None:
         return executable
+    if os.sep in name:
+        raise RequirementError(
+            f"a Julia program needs {name}, which does not exist here or is not executable; name a "
+            "Julia that the machines of the run have, or leave its path out"
+        )
     try:
         return str(find_place().executable)
     except PyReactantError as error:

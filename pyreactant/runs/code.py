@@ -148,6 +148,11 @@ def _git(folder: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+def resolved(path: Path) -> Path:
+    """The path as git lists it: a link keeps its own name."""
+    return path.resolve() if path.name == ".." else path.parent.resolve() / path.name
+
+
 def _below(path: Path, top: Path) -> list[Path]:
     """The files of a path, relative to `top`."""
     if not path.exists():
@@ -157,7 +162,7 @@ def _below(path: Path, top: Path) -> list[Path]:
             f"only files and folders travel, but {str(path)!r} is neither, such as a pipe; write "
             "what it gives to a file"
         )
-    path = path.parent.resolve() / path.name
+    path = resolved(path)
     if not path.is_relative_to(top):
         raise InvalidArgumentError(
             f"what is copied must lie below {top}, because the job has it under the same relative "

@@ -63,7 +63,7 @@ class Status:
     Attributes:
         state: One of `STATES`.
         reason: Why it waits, or how it ended, in one sentence; "" if there is nothing to say.
-        exit_code: Exit code of the run; None before its end (cancelled: 130).
+        exit_code: Exit code of the run; None while its processes run (cancelled: 130).
         since: Seconds since the epoch at which the state was noted.
         cause: Cause of the end, as in reports; "" before it, or if nothing more is known.
     """

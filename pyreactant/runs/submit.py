@@ -17,8 +17,9 @@ from ..base.errors import FileError, InvalidArgumentError, argument, code_of
 from ..base.say import say
 from . import values
 from .call import Call, check_not_importing, chosen, is_remote, resolve
-from .code import Code, check_imports, find_code
+from .code import Code, check_imports, find_code, resolved
 from .job import Job
+from .queued.signals import Interrupted
 from .record import Record, Status, create, draft, private_file, private_folder, release, written
 from .spec import Env, RunSpec, What
 from .targets import Target
@@ -122,7 +123,7 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
             target.stay(record)
         else:
             target.start(record)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         record.ask_to_cancel()  # whoever keeps it by now looks at this
         raise
     except Exception as error:
@@ -223,27 +224,25 @@ def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
     cwd = code.inside(Path.cwd().resolve())
     with written(record.work):
         private_folder(record.work / "code" / cwd)  # it may have none of the files
-    file = None if call.file is None else code.inside(_resolved(call.file))
+    file = None if call.file is None else code.inside(resolved(call.file))
     program = list(call.program)
     if program and file is not None:
         program[call.script] = os.path.relpath(file, cwd)
+        if call.kind == "command" and os.sep not in program[0]:
+            program[0] = f"./{program[0]}"  # else the PATH may have another one of that name
     data = {
         "text": call.text,
         "file": file,
         "module": call.module,
         "name": call.name,
         "program": program,
+        "kind": call.kind,
         "root": None if call.root is None else code.inside(call.root.resolve()),
         "cwd": cwd,
         "store": target.value_store(record),
     }
     with written(record.work), private_file(record.work / "call.json") as opened:
         opened.write(json.dumps(data).encode())
-
-
-def _resolved(file: Path) -> Path:
-    """The path as git lists it: a link keeps its own name."""
-    return file.parent.resolve() / file.name
 
 
 class Remote:
@@ -327,11 +326,12 @@ def remote(
 
 @contextlib.contextmanager
 def cancelled_by_interrupt(job: Job) -> Iterator[None]:
-    """Cancel the job, and wait until it is gone, at Ctrl-C in the block."""
+    """Cancel the job, and wait until it is gone, at Ctrl-C or `Interrupted` in the block."""
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"cancelling the job {job.id} ...")
+    except (KeyboardInterrupt, Interrupted):
+        with contextlib.suppress(OSError):  # a terminal that is gone
+            say(f"cancelling the job {job.id} ...")
         job.cancel()
         raise
 

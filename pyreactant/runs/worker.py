@@ -39,7 +39,7 @@ def main() -> None:
     os.environ.update(_environment(work))
     os.chdir(work / "code" / call["cwd"])
     if call["program"]:
-        _run_program(call["program"])
+        _run_program(call["program"], call["kind"])
         return
     if call["root"] is not None:
         sys.path[0] = str(work / "code" / call["root"])
@@ -81,12 +81,11 @@ def _environment(work: Path) -> Mapping[str, str]:
     return variables
 
 
-def _run_program(words: list[str]) -> None:
+def _run_program(words: list[str], kind: str) -> None:
     """Run a Python program as Python does, or any command, from the copy of the code."""
     from ..process.supervised.command import become
-    from .supervisor.program import find_program, for_julia
+    from .supervisor.program import for_julia
 
-    kind = find_program(words).kind
     if kind == "julia":
         executable = find_julia(words[0])
         os.environ.update(for_julia(os.environ))

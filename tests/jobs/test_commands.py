@@ -331,3 +331,68 @@ def test_a_damaged_record_does_not_hide_the_others_and_can_be_removed() -> None:
 def test_wrong_commands(words: list[str], code: int, message: str) -> None:
     ran = command(*words)
     assert (ran.returncode, message in ran.stderr) == (code, True), ran.stderr
+
+
+def tool(path: str, says: str = "MINE") -> None:
+    """An executable script of the user."""
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_text(f'#!/bin/sh\necho {says} "$@"\n')
+    Path(path).chmod(0o755)
+
+
+def test_a_program_with_a_path_is_that_of_the_path(folder: Path) -> None:
+    """The PATH has others of these names, and this Python is one of them."""
+    for name in ("date", "python3", "julia", "true"):
+        tool(f"bin/{name}")
+    Path("date").write_text("print('MINE')\n")
+    Path("x.py").write_text("")
+    Path("x.jl").write_text("")
+    commands = [
+        ("./bin/date",),
+        ("bin/date", "a b"),
+        (str(folder / "bin" / "date"),),
+        ("bin/../bin/true",),
+        ("bin/python3", "x.py"),
+        ("./bin/python3", "-c", "print()"),
+        ("bin/julia", "x.jl"),
+        ("python", "date"),
+    ]
+    ran = [pr.submit(list(words)) for words in commands]
+    for words, job in zip(commands, ran, strict=True):
+        job.result(timeout=100)
+        assert "".join(job.logs()).startswith("MINE"), words
+    os.chdir("bin")
+    job = pr.submit(["./date"])
+    job.result(timeout=100)
+    assert "".join(job.logs()) == "MINE\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["/etc/passwd", "root"], "'/etc/passwd' is neither a .py file nor executable"),
+        (["./absent"], "the command './absent' does not exist in the folder"),
+        (["absent"], "the command 'absent' does not exist in a folder of PATH"),
+        (["plain"], "'plain' is neither a .py file nor executable; run: chmod +x plain"),
+    ],
+)
+def test_what_is_no_program_is_refused_before_the_start(words: list[str], message: str) -> None:
+    """As in the foreground."""
+    Path("plain").write_text("")
+    for run in (["run", "--detach"], ["run"], ["run", "--on", "slurm", "--dry-run"]):
+        ran = command(*run, "--", *words)
+        assert (ran.returncode, message in ran.stderr) == (2, True), (run, ran)
+
+
+def test_what_is_copied_lies_below_the_folder() -> None:
+    """The folder above would lie among the files of the job itself."""
+    Path("in/link").mkdir(parents=True)
+    Path("sib").mkdir()
+    Path("call.json").write_text("x")
+    Path("in/p.py").write_text("")
+    Path("in/out").symlink_to(Path("sib").absolute())
+    os.chdir("in")
+    for copies in ("..", "../", "link/../..", "../.", "out/..", "../../", "../sib", "../call.json"):
+        ran = command("run", "--detach", "--copy", copies, "--", "p.py")
+        assert (ran.returncode, "what is copied must lie below" in ran.stderr) == (2, True), ran
+    assert listed() == []

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pyreactant import InvalidArgumentError
+from pyreactant.runs.places.slurm_jobs import check_possible, number_of
 from tests import harness
 from tests.harness import REPOSITORY, environment
 
@@ -55,6 +57,62 @@ def test_main_sbatch_has_the_example_it_is_made_of() -> None:
 def test_scripts_parse(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+WRONG = {
+    "--array=0-1": "one run is not an array; start one run for each task",
+    "--arr=0-1": "one run is not an array",
+    "-a0-1": "one run is not an array",
+    "--test-only": "with it sbatch submits no job; use --dry-run, or sbatch itself",
+    "--help": "with it sbatch submits no job",
+    "--usage": "with it sbatch submits no job",
+    "--version": "with it sbatch submits no job",
+    "-V": "with it sbatch submits no job",
+    "--wait": "with it sbatch does not return before the job's end",
+    "-QW": "with it sbatch does not return",
+    "--wrap=true": "the script is pyreactant's",
+    "-Mother": "jobs are looked for on this cluster",
+}
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_options_of_sbatch_with_which_there_is_no_job_to_follow(
+    option: str, tmp_path: Path
+) -> None:
+    """They are refused before sbatch, and no record of a job is left."""
+    run = ["run", "--on", "slurm", f"--sbatch={option}", "--detach", "--", "true"]
+    check = ["crosscheck", "--on", "slurm", f"--sbatch={option}"]
+    env = environment(XDG_STATE_HOME=str(tmp_path))
+    for words in (run, check):
+        more = ["--dry-run"] if "is not an array" in WRONG[option] and words is check else []
+        argv = [sys.executable, "-m", "pyreactant", *words[:3], *more, *words[3:]]
+        done = harness.run(argv, cwd=tmp_path, env=env)
+        if more:
+            assert (done.returncode, option in done.stdout) == (0, True), done
+            continue
+        assert done.returncode == 2, done
+        assert f"--sbatch={option} cannot be used: {WRONG[option]}" in done.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_variables_of_sbatch_with_which_there_is_no_job_to_follow(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pyreactant", "run", "--on", "slurm", "--dry-run", "--", "true"]
+    for name, value in (("SBATCH_ARRAY_INX", "0-1"), ("SBATCH_WAIT", "1")):
+        done = harness.run(argv, cwd=tmp_path, env=environment(**{name: value}))
+        assert done.returncode == 2, done
+        assert f"{name}={value} cannot be used: " in done.stderr
+        assert "; unset it" in done.stderr
+
+
+def test_options_of_sbatch_that_only_look_so() -> None:
+    check_possible(["--wait-all-nodes=1", "--account=a", "--hold", "-H", "-pW", "--verbose", "-v"])
+    check_possible(["--array=0-1", "-a0-1"], array=True)
+
+
+def test_an_answer_of_sbatch_without_a_number() -> None:
+    assert number_of("4711;cluster\n") == 4711
+    with pytest.raises(InvalidArgumentError, match="must print the number of a job, got 'slurm-wl"):
+        number_of("slurm-wlm 22.05.8\n")
 
 
 def test_the_table_has_every_variable_that_a_script_sets_or_drops() -> None:

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,9 +22,9 @@ from ...base.errors import (
     InvalidArgumentError,
     RequirementError,
     argument,
-    code_of_signal,
 )
 from ...base.settings import JOB
+from ...base.words import is_out_of_memory, slurm_error
 from ...process.group.coordinator import SECRET_FILE
 from ...process.group.group import env_int
 from ..call import of_login
@@ -46,14 +47,17 @@ from ..record import (
 )
 from ..spec import command_line, option
 from ..supervisor.cause import EXIT_CODES
+from ..supervisor.state import exit_text
 from .slurm_jobs import (
     Command,
     JobId,
     QueueEntry,
     check_once,
+    check_possible,
     check_reached,
     end,
     job_fields,
+    number_of,
     queue,
 )
 from .target import Target
@@ -72,8 +76,21 @@ ASKED = {
 
 _LIMIT = 120.0
 """Seconds within which a cancelled job must be gone; Slurm's KillWait is 30 s by default."""
-_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING")
+_WAITING = (
+    "PENDING",
+    "CONFIGURING",
+    "POWER_UP_NODE",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",  # requeued and held: it waits for `scontrol release`
+    "SUSPENDED",
+    "RESIZING",
+)
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+"""Signals that only warn a run, as for the supervisor."""
 
 
 def _end(cause: str, why: str) -> Status:
@@ -81,7 +98,7 @@ def _end(cause: str, why: str) -> Status:
     return Status(state, f"{cause}: {why}", EXIT_CODES[cause], cause=cause)
 
 
-_LOST = {
+_BY_SLURM = {
     "CANCELLED": Status("cancelled", "cancelled in Slurm", ExitCode.INTERRUPTED),
     "TIMEOUT": _end("timeout", "the job reached its time limit in Slurm"),
     "DEADLINE": _end("timeout", "the job reached its deadline in Slurm"),
@@ -89,7 +106,11 @@ _LOST = {
     "NODE_FAIL": _end("lost", "a node of the job failed"),
     "BOOT_FAIL": _end("lost", "a node of the job did not boot"),
     "PREEMPTED": _end("preempted", "Slurm gave the nodes to another job"),
+    "LAUNCH_FAILED": _end("lost", "Slurm could not start the job on its nodes"),
+    "RECONFIG_FAIL": _end("lost", "Slurm could not configure a node of the job"),
+    "REVOKED": _end("lost", "another cluster of the federation has the job"),
 }
+"""How a job ended that Slurm itself ended, by the state that Slurm shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +157,7 @@ class Slurm(Target):
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
         check_once(self.asked(), self.options)
+        check_possible(self.options)
 
     def check(self) -> None:
         """As `Target.check`."""
@@ -171,7 +193,7 @@ class Slurm(Target):
         check_reached(ran)
         if ran.returncode:
             raise InvalidArgumentError(f"sbatch refused the job: {ran.stderr.strip()}")
-        record.write_handle({"slurm": int(ran.stdout.strip().split(";")[0])})
+        record.write_handle({"slurm": number_of(ran.stdout)})
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
@@ -186,7 +208,9 @@ class Slurm(Target):
         if state in _WAITING:
             return Status("queued", entry.reason if entry is not None else "")
         if state in _RUNNING:
-            return status if status.state == "running" else Status("starting")
+            running = status.state == "running"
+            # Whatever its keeper noted about the end, Slurm may know better when the job has ended.
+            return replace(status, exit_code=None, cause="") if running else Status("starting")
         return _after(record, state)
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
@@ -248,6 +272,7 @@ class Slurm(Target):
 _SCRIPT = """\
 #!/bin/bash
 # The keeper of the job {id}: it starts the processes, and notes how they end.
+trap '' USR1 USR2 ALRM # they only warn
 # gRPC would connect to the coordinator through a web proxy, and hang.
 unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
 unset LD_PRELOAD # Julia does not start with some libraries
@@ -260,12 +285,13 @@ def main() -> None:
     """Keep a job, as its batch script."""
     os.umask(0o077)
     record = load(Path(sys.argv[1]))
-    # scancel asks the programs to end; this process notes how they did.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    # scancel asks the programs to end; this process notes how they did. A warning that comes before
+    # there are programs has nobody to warn. What is ignored would be so in the programs, too.
+    for number in (signal.SIGTERM, *_WARNINGS):
+        signal.signal(number, lambda *_: None)
     status = finish(record, lambda: keep(record))
     # Slurm shows it, and starts what depends on a success (--dependency=afterok) only after a 0.
-    code = status.exit_code if status.ended else record.report().get("exit_code")
-    sys.exit(ExitCode.FAILED if code is None else code)
+    sys.exit(ExitCode.FAILED if status.exit_code is None else status.exit_code)
 
 
 def keep(record: Record) -> Status:
@@ -289,21 +315,53 @@ def keep(record: Record) -> Status:
             removal_of(record) as removed,
             interrupted_when(removed),
         ):
-            code = subprocess.run(
-                Slurm(**record.settings).step(record),
-                env={**os.environ, SECRET_FILE: str(secret)},
-                cwd=record.folder,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            ).returncode
+            ran = _run_step(record, {**os.environ, SECRET_FILE: str(secret)})
     finally:
         secret.unlink(missing_ok=True)
-    if record.report().get("cause") == "preempted":
+    report = record.report()
+    if report.get("cause") == "preempted":
         _requeue(Slurm(**record.settings), number)
-    if record.report().get("cause") in ("preempted", "interrupted"):
-        # Slurm knows who sent a signal, but says it when this process has ended: to `status`.
-        return Status("running", "its processes have ended")
-    return ended(record, code if code >= 0 else code_of_signal(-code))
+    if not report:
+        return replace(ran, state="running")
+    if report["cause"] in VAGUE:
+        # Slurm knows who sent a signal, or that a node failed, but says it when this process has
+        # ended: to `status`.
+        return Status("running", "its processes have ended", int(report["exit_code"]))
+    return ended(record, int(report["exit_code"]))
+
+
+def _run_step(record: Record, environment: Mapping[str, str]) -> Status:
+    """Run the step, and pass warnings on to it.
+
+    Returns:
+        How it ended if there is no report, and if Slurm has nothing else to say.
+    """
+    log = record.folder / "keeper.log"
+    before = log.stat().st_size  # an earlier start of a job that was requeued wrote this
+    step = subprocess.Popen(
+        Slurm(**record.settings).step(record),
+        env=environment,
+        cwd=record.folder,
+        stdin=subprocess.DEVNULL,
+    )
+    for number in _WARNINGS:
+        signal.signal(number, lambda number, _: step.send_signal(number))
+    try:
+        code = step.wait()
+    except BaseException:
+        step.terminate()
+        raise
+    for number in _WARNINGS:
+        signal.signal(number, lambda *_: None)
+    with log.open(errors="replace") as file:
+        file.seek(before)
+        error = slurm_error(file.read())
+    # If Slurm itself ended a task, srun ends with 0, or with 128 and a number.
+    if code in EXIT_CODES.values() and not error:
+        return ended(record, code)
+    cause = "out of memory" if is_out_of_memory(error) else "lost"
+    why = error or f"srun {'was' if code < 0 else 'ended with'} {exit_text(code)}"
+    return _end(cause, f"its processes ended without a report: {why}; see {log}")
 
 
 def _requeue(target: Slurm, number: int) -> None:
@@ -318,14 +376,16 @@ def _requeue(target: Slurm, number: int) -> None:
 
 
 def _after(record: Record, state: str) -> Status:
-    """How a job ended that Slurm runs no more."""
-    if state in ("COMPLETED", "FAILED"):
-        for _ in range(10):  # a shared file system may show the last state late
-            if (status := record.status()).ended:
-                return status
-            time.sleep(0.2)
-    if (status := record.status()).ended:
-        return status
+    """How a job ended that Slurm runs no more; what Slurm itself did to it decides."""
+    noted = record.status()
+    for _ in range(10 if state in ("COMPLETED", "FAILED") else 0):
+        # A shared file system may show the last state late.
+        if noted.ended or noted.exit_code is not None:
+            break
+        time.sleep(0.2)
+        noted = record.status()
+    if noted.ended:
+        return noted
     if record.cancelling:
         return record.write_status(
             Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
@@ -333,14 +393,19 @@ def _after(record: Record, state: str) -> Status:
     report = record.report()
     if not report and state == "COMPLETED" and record.origin != "submit":
         return record.write_status(Status("done", "", ExitCode.DONE))  # its runs have a report each
-    vague = bool(report) and report["cause"] in VAGUE
-    if report and not (vague and (state in _LOST or _killed_by(record))):
+    cause = report.get("cause", "")
+    vague = cause in VAGUE
+    if (by_slurm := _BY_SLURM.get(state)) and (vague or not report or cause != by_slurm.cause):
+        return record.write_status(by_slurm)
+    if report and not ((vague or cause == "done") and _killed(record)):
         return record.write_status(ended(record, int(report["exit_code"])))
-    if state in _LOST:
-        return record.write_status(_LOST[state])
-    if killer := _killed_by(record):
-        why = f"lost: the batch script was killed by {killer}"
+    if killed := _killed(record):
+        why = f"the batch script was {killed}"
         return record.write_status(Status("lost", why, ExitCode.LOST, cause="lost"))
+    if state == "COMPLETED":
+        return record.write_status(ended(record, ExitCode.DONE))
+    if noted.exit_code is not None:
+        return record.write_status(replace(noted, state="failed" if noted.exit_code else "done"))
     if _number(record) is None:
         why = "the submitting process ended before Slurm had the job"
     else:
@@ -376,10 +441,10 @@ def _fields(record: Record) -> dict[str, str]:
     return {} if number is None else job_fields(JobId(number))
 
 
-def _killed_by(record: Record) -> str:
-    """The signal that ended the batch script, by which its step got SIGTERM; "" if none did."""
+def _killed(record: Record) -> str:
+    """By which signal the batch script ended, so that its step got SIGTERM; "" if by none."""
     number = _fields(record).get("ExitCode", "").partition(":")[2]
-    return signal.Signals(int(number)).name if number.isdecimal() and int(number) else ""
+    return exit_text(-int(number)) if number.isdecimal() and int(number) else ""
 
 
 if __name__ == "__main__":  # as the batch script

@@ -108,6 +108,77 @@ _LETTERS = {
 }
 
 
+_ARRAY = "one run is not an array; start one run for each task"
+_SUBMITS_NOTHING = "with it sbatch submits no job; use --dry-run, or sbatch itself"
+_REFUSED = {
+    "--help": _SUBMITS_NOTHING,
+    "--usage": _SUBMITS_NOTHING,
+    "--version": _SUBMITS_NOTHING,
+    "--test-only": _SUBMITS_NOTHING,
+    "--wait": "with it sbatch does not return before the job's end",
+    "--wrap": "the script is pyreactant's",
+    "--clusters": "jobs are looked for on this cluster; run this on a login node of that one",
+}
+"""Options of sbatch that no job of pyreactant can have, and why."""
+
+_FLAGS = {"-h": "--help", "-u": "--usage", "-V": "--version", "-W": "--wait"}
+_VALUED = {"-M": "--clusters", "-a": "--array"}
+_OTHER_FLAGS = "HIkOPQsv"
+"""Further letters without a value, which may stand before another one in a word."""
+
+_VARIABLES = {
+    "SBATCH_WAIT": "--wait",
+    "SBATCH_CLUSTERS": "--clusters",
+    "SBATCH_ARRAY_INX": "--array",
+}
+
+
+def check_possible(more: Sequence[str], *, array: bool = False) -> None:
+    """Check that further options of sbatch, and its variables, leave a job that can be followed.
+
+    Args:
+        more: Further options as words.
+        array: Whether the job may be an array.
+
+    Raises:
+        InvalidArgumentError: One of them does not.
+    """
+    refused = _REFUSED if array else {**_REFUSED, "--array": _ARRAY}
+    for word in more:
+        for name in _long_names(word, refused):
+            raise InvalidArgumentError(f"--sbatch={word} cannot be used: {refused[name]}")
+    for variable, name in _VARIABLES.items():
+        if os.environ.get(variable) and name in refused:
+            raise InvalidArgumentError(
+                f"{variable}={os.environ[variable]} cannot be used: {refused[name]}; unset it"
+            )
+
+
+def _long_names(word: str, refused: Mapping[str, str]) -> list[str]:
+    """Which of some options a word is; sbatch takes the beginning of a name for the name."""
+    if word.startswith("--"):
+        given = word.partition("=")[0]
+        return [name for name in refused if len(given) > 2 and name.startswith(given)]
+    letters = word[1:].lstrip(_OTHER_FLAGS)
+    name = {**_FLAGS, **_VALUED}.get(f"-{letters[:1]}", "")
+    return [name] if name in refused else []
+
+
+def number_of(printed: str) -> int:
+    """The number of the job that ``sbatch --parsable`` has printed.
+
+    Raises:
+        InvalidArgumentError: It printed something else.
+    """
+    number = printed.strip().partition(";")[0]
+    if not number.isdecimal():
+        raise InvalidArgumentError(
+            f"sbatch must print the number of a job, got {printed.strip()!r}; see the options of "
+            "sbatch, and squeue --me for what was submitted"
+        )
+    return int(number)
+
+
 def check_once(asked: Mapping[str, object], more: Sequence[str]) -> None:
     """Check further options of sbatch: sbatch would take the last one of two.
 

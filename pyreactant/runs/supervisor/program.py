@@ -80,6 +80,11 @@ def find_program(words: Sequence[str]) -> Program:
     return Program("command", _command(words))
 
 
+def is_python(word: str) -> bool:
+    """Whether a command is named as a Python is."""
+    return _PYTHON.fullmatch(Path(word).name) is not None
+
+
 def check_program(program: Program, words: Sequence[str]) -> None:
     """Check that the program is on this machine.
 
