@@ -99,7 +99,16 @@ def test_settings() -> None:
 @pytest.mark.parametrize("store", ["/tmp/x", "gs://", "gs:///x", "s3://mine", "gs://Mine", "mine"])
 def test_a_dry_run_refuses_a_store_outside_of_cloud_storage(store: str) -> None:
     """The VMs' own disks go with them."""
-    where = "--on tpu --project my-project --zone us-east5-b --topology v6e-16".split()
+    where = [
+        "--on",
+        "tpu",
+        "--project",
+        "my-project",
+        "--zone",
+        "us-east5-b",
+        "--topology",
+        "v6e-16",
+    ]
     argv = ["run", *where, "--dry-run", f"--store={store}", "--", "train.py"]
     argv = [sys.executable, "-m", "pyreactant", *argv]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)

@@ -38,3 +38,58 @@ def test_a_command_with_such_an_exit_code_of_its_own(tmp_path: Path, code: int) 
     run = run_local(tmp_path, "--", "sh", "-c", f"exit {code}")
     assert (run.code, run.report["cause"]) == (1, "user"), run
     assert f"ended with exit code {code}" in run.report["summary"]
+
+
+VARIABLES = {
+    "PYREACTANT_NUM_CPU_DEVICES=x": "PYREACTANT_NUM_CPU_DEVICES must be a whole number, got 'x'",
+    "PYREACTANT_NUM_CPU_DEVICES=0": "PYREACTANT_NUM_CPU_DEVICES must be 1 to 4096, got 0",
+    "PYREACTANT_NUM_CPU_DEVICES=1_0": "PYREACTANT_NUM_CPU_DEVICES must be a whole number, got",
+    "PYREACTANT_PLATFORM=gpuu": "unknown PYREACTANT_PLATFORM 'gpuu'; known are: cpu, gpu, tpu",
+    "PYREACTANT_BACKEND=jx": "unknown PYREACTANT_BACKEND 'jx'; known are: jax, reactant",
+    "PYREACTANT_LOCAL_DEVICE_IDS=a": "PYREACTANT_LOCAL_DEVICE_IDS must be whole numbers separated",
+}
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_wrong_variable_is_named_before_anything_starts(tmp_path: Path, variable: str) -> None:
+    name, _, value = variable.partition("=")
+    run = run_local(tmp_path, "-n", "2", "--", "true", settings={name: value})
+    assert run.code == 2, run
+    assert f"error: {VARIABLES[variable]}" in run.finished[0].log
+    assert not run.folder.exists()
+
+
+def test_an_option_overrides_a_wrong_variable(tmp_path: Path) -> None:
+    settings = {"PYREACTANT_NUM_CPU_DEVICES": "x", "PYREACTANT_PLATFORM": "gpuu"}
+    options = ("--platform", "cpu", "--devices-per-process", "2")
+    assert run_local(tmp_path, *options, "--", "true", settings=settings).code == 0
+
+
+CALLED = """
+number = 3
+class Box: pass
+def outer():
+    def inner(): pass
+"""
+
+
+@pytest.mark.parametrize("name", ["absent", "inner", "outer.absent"])
+def test_a_function_that_the_file_does_not_define(tmp_path: Path, name: str) -> None:
+    (tmp_path / "called.py").write_text(CALLED)
+    run = run_local(tmp_path, "-n", "2", "--", f"called.py:{name}")
+    assert run.code == 2, run
+    assert "Traceback" not in run.finished[0].log
+    if "." in name:  # only the import of the file shows it
+        assert "the file has no 'absent'; name a function that it has" in run.report["summary"]
+        return
+    said = f"error: called.py defines no {name}; it has Box, outer\n"
+    assert run.finished[0].log.endswith(said)
+    assert not run.folder.exists()
+
+
+def test_a_name_that_is_no_function(tmp_path: Path) -> None:
+    (tmp_path / "called.py").write_text(CALLED)
+    run = run_local(tmp_path, "--", "called.py:number")
+    assert run.code == 2, run
+    assert "called.py:number must be a function, got 3; name a function" in run.report["summary"]
+    assert "Traceback" not in run.finished[0].log

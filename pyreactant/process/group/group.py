@@ -114,9 +114,16 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
     if not text:
         return None
     try:
-        return int(text)
+        return _whole(text)
     except ValueError:
         raise InvalidArgumentError(f"{name} must be a whole number, got {text!r}") from None
+
+
+def _whole(text: str) -> int:
+    """A whole number in plain digits: int() takes 2_0 as 20, too."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return int(text)
 
 
 def required(name: str, environ: Mapping[str, str]) -> str:
@@ -156,7 +163,7 @@ def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     if not text:
         return None
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(_whole(part) for part in text.split(","))
     except ValueError:
         raise InvalidArgumentError(
             f"{LOCAL_DEVICES} must be whole numbers separated by commas, got {text!r}"

@@ -42,6 +42,7 @@ from .slurm_jobs import (
     Command,
     JobId,
     QueueEntry,
+    check_configuration,
     check_once,
     check_reached,
     end,
@@ -132,6 +133,7 @@ class Slurm(Target):
     def check(self) -> None:
         """As `Target.check`."""
         self.check_settings()
+        check_configuration()
         for tool in ("sbatch", "squeue", "scontrol", "scancel"):
             if shutil.which(tool) is None:
                 raise RequirementError(
