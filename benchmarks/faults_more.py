@@ -1,4 +1,4 @@
-"""`make faults`, continued: a stopped head, two faults at once, a full disk, few descriptors.
+"""`make faults`, continued: what is not the fault of one process at one moment.
 
 `python -m benchmarks.faults_more [--times N] [--json FILE] [--kinds NAME...]
 [--backend jax|reactant]` breaks runs on CPU. The exit code is 1 if an outcome is not what the
@@ -14,6 +14,12 @@ needs.
 - Descriptors: too low a hard limit is refused with exit code 3, and names ulimit; a soft one is
   raised, and the programs have it as it was; a program that runs out of them is named. Only the
   program of the last kind starts a runtime.
+- Ends early: one of three plain JAX programs ends while the others wait for it; it is named.
+- Never comes to an operation: one of three processes computes on, with pyreactant's collectives and
+  with JAX's. `--end-stalled` ends the run and names it.
+- A reader that does not read: nothing reads the terminal until the run's report is written. The
+  program is not held up, and the report follows on the terminal.
+- A host name that does not resolve: Gloo cannot start. The cause is the environment, 3.
 """
 
 import argparse
@@ -60,6 +66,43 @@ if os.environ["PYREACTANT_PROCESS_INDEX"] == "0":
 files = []
 while True:
     files.append(open("/dev/null"))
+"""
+_EARLY = """
+import sys, jax
+jax.distributed.initialize()
+if jax.process_index() == int(sys.argv[1]):
+    sys.exit(0)
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+print(multihost_utils.process_allgather(jnp.ones(2)))
+"""
+_ABSENT = {
+    "pyreactant's": """
+import os
+import numpy as np
+import pyreactant as pr
+mesh = pr.Mesh((len(pr.devices()),), ("i",))
+x = pr.device_put(np.ones((6, 6), np.float32), pr.NamedSharding(mesh, ("i",)))
+x.gather()
+while os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    pass
+x.gather()
+""",
+    "JAX's": """
+import jax, jax.numpy as jnp
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.process_allgather(jnp.ones(2))
+while jax.process_index() == 1:
+    pass
+multihost_utils.process_allgather(jnp.ones(2))
+""",
+}
+_UNREAD = """
+import sys
+for i in range(16):
+    sys.stdout.write("x" * (1 << 20) + "\\n")
+raise ValueError("broken here")
 """
 _LIMITS = "import resource; print('soft limit', resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
 
@@ -147,6 +190,65 @@ def descriptors(folder: Path, runtime: Runtime, which: str) -> Outcome:
     return done
 
 
+def ends_early(folder: Path, runtime: Runtime) -> Outcome:
+    """One of three plain JAX programs ends, process 0 as often as process 1."""
+    done = Outcome("ends early")
+    early = sum(map(ord, folder.name)) % 2
+    argv = [*_run(folder), "-n", "3", "--", _script(folder, _EARLY), str(early)]
+    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder)
+    words = f"process {early} on .* had ended its program while"
+    done.miss = _miss(folder, codes, [(early, "user", 1, words)])
+    return done
+
+
+def never_comes(folder: Path, runtime: Runtime, whose: str) -> Outcome:
+    """One of three processes never begins the operation in which the others are."""
+    done = Outcome(f"never comes to an operation of {whose}")
+    options = ["-n", "3", "--stall-timeout", "6", "--end-stalled", "--devices-per-process", "1"]
+    argv = [*_run(folder), *options, "--", _script(folder, _ABSENT[whose])]
+    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder)
+    words = "did not begin operation" if whose == "pyreactant's" else "did make progress, and"
+    done.miss = _miss(folder, codes, [(1, "timeout", 7, f"; process 1 on .* {words}")])
+    return done
+
+
+def unread(folder: Path, runtime: Runtime) -> Outcome:
+    """The supervisor writes to a pipe that is read only when the report is written."""
+    done = Outcome("reader that does not read")
+    run = subprocess.Popen(
+        [*_run(folder), "--", _script(folder, _UNREAD)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=_environment(folder, runtime),
+        cwd=folder,
+        start_new_session=True,
+    )
+    try:
+        _until((folder / "run" / "report.json").exists)
+        said, _ = run.communicate(timeout=_LIMIT)
+    finally:
+        _kill([run])  # type: ignore[list-item]
+    done.miss = _miss(folder, [run.returncode], [(0, *CAUSES["raise"])])
+    whole = (folder / "run" / "process-0.log").stat().st_size > 16 << 20
+    if not whole or "\npyreactant: user: process " not in said:
+        done.miss = f"a whole log: {whole}; said: {said[-500:]}"
+    return done
+
+
+def unresolved(folder: Path, runtime: Runtime) -> Outcome:
+    """The machine has a name that no file and no server knows."""
+    done = Outcome("host name that does not resolve")
+    named = ["unshare", "--uts", "sh", "-c", 'hostname no-such-host && exec "$@"', "sh"]
+    argv = [*named, *_run(folder), "-n", "2", "--", FAULTY, "none", "0", "start"]
+    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder)
+    words = "no address of its own under the name no-such-host"
+    right = [(process, "environment", 3, words) for process in range(2)]
+    done.miss = _miss(folder, codes, right)
+    return done
+
+
 KINDS: Mapping[str, Sequence[Callable[[Path, Runtime], Outcome]]] = {
     "stopped-head": [stopped_head],
     "two": [
@@ -161,6 +263,10 @@ KINDS: Mapping[str, Sequence[Callable[[Path, Runtime], Outcome]]] = {
         partial(descriptors, which="soft limit too low"),
         partial(descriptors, which="a program needs too many"),
     ],
+    "early": [ends_early],
+    "absent": [partial(never_comes, whose=whose) for whose in _ABSENT],
+    "unread": [unread],
+    "name": [unresolved],
 }
 
 

@@ -29,8 +29,8 @@ class _Callable(ModuleType):
     def __doc__(self) -> str:  # type: ignore[override] # a module has text, this one a property
         from .check.run import crosscheck
 
-        found = inspect.signature(crosscheck).parameters.values()
-        plain = [one.replace(annotation=one.empty) for one in found]
+        parameters = inspect.signature(crosscheck).parameters.values()
+        plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
         call = f"pyreactant.crosscheck{inspect.Signature(plain)}"
         lines = textwrap.wrap(call, 80, subsequent_indent="    ", break_on_hyphens=False)
         return "\n".join([*lines, "", str(inspect.getdoc(crosscheck))])

@@ -44,11 +44,7 @@ PRECISIONS = ("default", "high", "highest")
 
 
 def check_precision(precision: str | None) -> None:
-    """Check the name of a precision.
-
-    Raises:
-        InvalidArgumentError: It is unknown; the message has the known ones.
-    """
+    """Check the name of a precision; InvalidArgumentError has the known ones."""
     if precision is not None and precision not in PRECISIONS:
         raise InvalidArgumentError(
             f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"

@@ -91,21 +91,11 @@ class Mesh:
         """The devices of this mesh that are among `owned`, in row-major mesh order.
 
         The answer is kept, so that a process that asks for its own devices reads a large mesh once.
-
-        Args:
-            owned: Positions in `pyreactant.devices()`.
         """
         return _positions_of(self, owned)
 
     def rows_of(self, positions: Sequence[int]) -> np.ndarray:
-        """For each device its number in row-major mesh order.
-
-        Args:
-            positions: Devices of this mesh, by position in `pyreactant.devices()`.
-
-        Raises:
-            ShardingError: The mesh does not have one of them.
-        """
+        """For each device its number in row-major mesh order; ShardingError for one of another."""
         if positions is self.device_ids:
             return np.arange(self.size)
         rows = self._row_of

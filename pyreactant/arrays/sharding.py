@@ -136,12 +136,7 @@ class NamedSharding:
     def block_holders(
         self, positions: Sequence[int], shape: Sequence[int]
     ) -> dict[tuple[int, ...], tuple[Index, list[int]]]:
-        """The distinct blocks of some devices, by their first element, and which devices hold each.
-
-        Args:
-            positions: Devices of the mesh.
-            shape: Global shape.
-        """
+        """The distinct blocks of some devices, by first element, and which devices hold each."""
         holders: dict[tuple[int, ...], tuple[Index, list[int]]] = {}
         for position, index in self.indices_of(positions, shape).items():
             start = tuple(s.start for s in index)
@@ -165,11 +160,7 @@ class NamedSharding:
         return tuple(as_axes(entry) for entry in padded)
 
     def block_coordinates(self, ndim: int) -> np.ndarray:
-        """For each device in row-major mesh order the number of its block per dimension.
-
-        Returns:
-            Integers of shape (mesh.size, ndim).
-        """
+        """For each device in row-major order its block per dimension: shape (mesh.size, ndim)."""
         return _blocks_of(self, ndim, self.mesh.device_ids).T
 
     def replica_ids(self, ndim: int) -> dict[int, int]:

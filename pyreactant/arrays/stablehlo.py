@@ -47,11 +47,7 @@ def state(program: Program) -> tuple[int, ...]:
 
 
 def read(program: Program) -> bytes:
-    """The program's file.
-
-    Raises:
-        FileError: As `state`.
-    """
+    """The program's file; raises as `state`."""
     state(program)
     try:
         return _path(program).read_bytes()
@@ -65,11 +61,7 @@ def digest(data: bytes) -> str:
 
 
 def arguments(program: Program, data: bytes) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shape and element type of each argument of the file's function @main.
-
-    Args:
-        program: The program, for messages.
-        data: Its file.
+    """Shape and element type of each argument of the function @main in a file's data.
 
     Raises:
         InvalidArgumentError: There is no function @main, or a shape is not fixed.

@@ -75,11 +75,7 @@ def _parse_entry(entry: str, text: str) -> str | tuple[str, ...] | None:
 
 
 def spec_text(spec: Sequence[str | Sequence[str] | None]) -> str:
-    """The text that `parse_spec` reads back: "x,None", "x+y,None"; "" for a scalar.
-
-    Args:
-        spec: A partition spec, the axes of each dimension, or plain data of either.
-    """
+    """The text that `parse_spec` reads back: "x,None", "x+y,None"; "" for a scalar."""
     entries = (entry if isinstance(entry, str) else "+".join(entry or ()) for entry in spec)
     return ",".join(entry or "None" for entry in entries)
 
@@ -109,11 +105,7 @@ def parse_sizes(
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """The shape that a text describes: "1024x512"; "" for a scalar.
-
-    Raises:
-        InvalidArgumentError: It has another form.
-    """
+    """The shape that a text describes: "1024x512"; "" for a scalar; or InvalidArgumentError."""
     sides = text.lower().split("x") if text else []
     if not all(re.fullmatch("[0-9]{1,18}", side) for side in sides):
         raise InvalidArgumentError(
@@ -161,12 +153,7 @@ def percent_text(part: float, digits: int = 3) -> str:
 
 
 def ranges_text(numbers: Iterable[int], limit: int = 12) -> str:
-    """Numbers as ranges, in order: "0-3, 7".
-
-    Args:
-        numbers: Indices of processes or devices.
-        limit: Ranges that are named; the others are counted.
-    """
+    """Numbers as ranges, in order: "0-3, 7"; those beyond the limit are counted."""
     groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
     ranges = [[number for _, number in group] for _, group in groups]
     texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in ranges]
@@ -201,12 +188,7 @@ def hanging(start: str, text: str, width: int | None) -> str:
     """Text after a beginning, broken between words, with its later lines below its first.
 
     Where little room is beside the beginning, the text goes below that, 4 spaces in. Words that are
-    longer than a line stay whole, such as paths.
-
-    Args:
-        start: The beginning of the first line.
-        text: The text, without line breaks.
-        width: Characters in a line; None for one line.
+    longer than a line stay whole, such as paths. Without a width all is one line.
     """
     if width is None or len(start) + len(text) <= width:
         return f"{start}{text}".rstrip()
@@ -230,12 +212,7 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def break_lines(text: str, stream: TextIO | None = None) -> str:
-    """The lines of a text, those that are too long for a terminal broken between words.
-
-    Args:
-        text: The text.
-        stream: Where it is printed; None for standard error.
-    """
+    """The lines of a text, broken between words where they are too long for a terminal."""
     width = width_of(stream or sys.stderr)
     return "\n".join(
         hanging(line[: len(line) - len(line.lstrip())], line.lstrip(), width)

@@ -12,6 +12,7 @@ import os
 import queue
 import re
 import resource
+import runpy
 import signal
 import subprocess
 import sys
@@ -22,10 +23,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .errors import DeadlineError, ExitCode, PyReactantError
+from .errors import DeadlineError, ExitCode, PyReactantError, RequirementError
+from .packages import broken_package
 from .words import fatal
 
-LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
+LAUNCHERS = (
+    *("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL"),
+    *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_"),
+)
 """Prefixes of the variables that make a process one of several of a run."""
 
 TPU = ("TPU_", "MEGASCALE_", "CLOUD_TPU_")
@@ -169,9 +174,10 @@ def ask_child(
     Raises:
         ChildLostError: The child was killed, or ended without an answer.
         DeadlineError: The child did not answer in time.
+        RequirementError: The child cannot import a package that it needs.
     """
     kills = out_of_memory_kills()
-    argv = [sys.executable, "-P", "-m", module]
+    argv = [sys.executable, "-P", "-m", __name__, module]
     with tempfile.TemporaryFile() as log, started(argv, environment, stderr=log) as child:
         late = threading.Event()
 
@@ -186,6 +192,8 @@ def ask_child(
             answer = _exchange(child, request, cached_answer)
         finally:
             timer.cancel()
+        if answer is not None and _MISSING in answer:
+            raise RequirementError(answer[_MISSING])
         if answer is not None:
             return answer
         child.wait()
@@ -324,11 +332,39 @@ def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
         return bool(json.loads(lines.get())["stop"])
 
     with contextlib.suppress(BrokenPipeError):
-        send(answer(json.loads(lines.get()), stop))
+        try:
+            reply = answer(json.loads(lines.get()), stop)
+        except Exception as error:
+            reply = _missing(error)
+        send(reply)
     os._exit(ExitCode.DONE)  # an orderly shutdown of the runtime takes time
+
+
+_MISSING = "missing package"
+"""Key of an answer that says why a package cannot be imported."""
+
+
+def _missing(error: Exception) -> dict[str, str]:
+    """The answer of a child that cannot import a package; any other error is raised."""
+    broken = broken_package(error)
+    if broken is None:
+        raise error
+    return {_MISSING: str(broken)}
+
+
+def _run(module: str) -> None:
+    """Run a module that calls `serve`; answer for it if it cannot be loaded."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Exception as error:
+        sys.stdout.write(json.dumps(_missing(error)) + "\n")
 
 
 def _read(requests: IO[str], lines: "queue.SimpleQueue[str]") -> None:
     for line in requests:
         lines.put(line)
     os._exit(ExitCode.FAILED)
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1])

@@ -10,6 +10,8 @@ def attach(
 ) -> tuple[dict[str, str], Callable[[str], Any], Callable[[], list[str]]]:
     """The module of each name, and the package's ``__getattr__`` and ``__dir__``.
 
+    Loading raises RequirementError if a package that pyreactant needs cannot be imported.
+
     Args:
         package: The package's ``globals()``; loaded names are stored there.
         modules: Module of the package, with its names separated by spaces.
@@ -22,7 +24,14 @@ def attach(
         if name not in module_of:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         within = module_of[name]
-        module = importlib.import_module(f".{within or name}", package["__name__"])
+        try:
+            module = importlib.import_module(f".{within or name}", package["__name__"])
+        except Exception as error:
+            from .packages import broken_package
+
+            if (broken := broken_package(error)) is None:
+                raise
+            raise broken from error
         package[name] = getattr(module, name) if within else module
         return package[name]
 

@@ -1,4 +1,4 @@
-"""This process: its limit of open files, what it asks of the kernel, and its end.
+"""This process: its limit of open files, its threads, what it asks of the kernel, and its end.
 
 A runtime's exit hooks wait minutes for other processes, so a process that failed ends without them.
 """
@@ -8,10 +8,17 @@ import os
 import resource
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from .errors import RequirementError, code_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Answer = TypeVar("Answer")
 
 
 def die_with_parent() -> None:
@@ -58,6 +65,22 @@ def restore_limit(pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft_before, hard))
         except ProcessLookupError:
             pass  # it has ended already
+
+
+def in_thread(call: Callable[[], Answer]) -> "Future[Answer]":
+    """Call in a thread that does not keep this process from ending; its answer or error."""
+    from concurrent.futures import Future  # a command's --help does not wait for it
+
+    future: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
 
 
 def flush_output() -> None:

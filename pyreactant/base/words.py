@@ -13,6 +13,8 @@ _CONNECTION = (
     # Julia's words: EOFError, and IOError with libuv's names of errors.
     r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
 )
+# The machine's own name has no address, or one that the machine does not have.
+_UNRESOLVED = r"gloo/transport/tcp/device\.cc:\d+\] (rv == 0\. -\d+ vs 0|bind_rv == 0\.)"
 _NO_MEMORY = r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory"
 
 
@@ -20,8 +22,11 @@ def cause_of(error: str) -> str:
     """What an error "Type: message" of Python, JAX or Julia is about.
 
     Returns:
-        "out of memory", "lost" for a connection to another process, or "user" for all others.
+        "out of memory", "unresolved" if this machine has no address for its own name, "lost"
+        for a connection to another process, or "user" for all others.
     """
+    if re.search(_UNRESOLVED, error):
+        return "unresolved"
     if re.search(_NO_MEMORY, error):
         return "out of memory"
     return "lost" if re.match(_RUNTIME_ERRORS, error) and is_connection(error) else "user"
@@ -153,3 +158,18 @@ def is_offline(log: str) -> bool:
 def has_ended(line: str) -> bool:
     """Whether scancel says that the job ends or has ended."""
     return "already completing or completed" in line
+
+
+def is_of_numpy(error: Exception) -> bool:
+    """Whether a compiled module says that NumPy cannot be imported."""
+    return re.match(r"numpy\.\w*core\.multiarray failed to import", str(error)) is not None
+
+
+def reason_of_import(error: BaseException) -> str:
+    """The exception of an import in one line; NumPy writes a page, with the reason at its end."""
+    text = str(error)
+    if match := re.search(r"^Original error was: (.+)", text, re.MULTILINE):
+        text = match[1]
+    line = next(filter(None, map(str.strip, text.splitlines())), "")
+    kind = "" if isinstance(error, ImportError) and line else f"{type(error).__name__}: "
+    return f"{kind}{line}".removesuffix(": ").rstrip(".")

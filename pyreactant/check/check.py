@@ -144,7 +144,7 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         oracle,
         before,
         inputs=inputs,
-        input_plans=tuple(run.plans[one] for one in run.named("input")),
+        input_plans=tuple(run.plans[argument] for argument in run.named("input")),
     )
 
 
@@ -254,7 +254,7 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
             both = common(tile, block)
             if both is not None:
                 inside, start = within(both, block), tuple(s.start for s in both)
-                parts = [one[inside] for one in data[number]]
+                parts = [block_of_copy[inside] for block_of_copy in data[number]]
                 right = expected.part(within(both, tile))
                 verdicts = compare_copies(parts, right, start)
                 placed: dict[int, Verdict] = {}  # equal copies share a verdict

@@ -327,8 +327,8 @@ def _listed(outputs: Any) -> list[Any]:
 def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[ShardedArray], float]:
     start = time.perf_counter()
     outputs = _listed(compiled(*args))
-    for one in outputs:
-        one.block_until_ready()
+    for output in outputs:
+        output.block_until_ready()
     return outputs, time.perf_counter() - start
 
 
@@ -337,8 +337,8 @@ def _check_outputs(run: CaseRun) -> None:
     got = [f"{plan.dtype}{list(plan.shape)}" for plan in plans]
     if case.outputs is not None:
         planned = case.outputs(run.size, run.dtype)
-        right = [[f"{name}{list(one.shape)}" for name in one.dtypes] for one in planned]
-        names = [f"{_names(one.dtypes)}{list(one.shape)}" for one in planned]
+        right = [[f"{name}{list(array.shape)}" for name in array.dtypes] for array in planned]
+        names = [f"{_names(array.dtypes)}{list(array.shape)}" for array in planned]
     elif case.program.out_dtypes:
         got = [plan.dtype for plan in plans]
         right = [[name] for name in case.program.out_dtypes]

@@ -42,7 +42,7 @@ def _program(plain: dict[str, Any]) -> Program:
 
 def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
     size, dtype, seed = request["size"], request["dtype"], request["seed"]
-    arrays = [_whole(one) for one in _sources(case, size, dtype, seed)]
+    arrays = [_whole(source) for source in _sources(case, size, dtype, seed)]
     static = dict(case.static(size))
     function = as_jax(
         case.program,
@@ -56,7 +56,7 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
     results, pull = jax.vjp(function, *arrays)
     outputs, structure = jax.tree.flatten(results)
     numbers = np.random.default_rng(seed)
-    cotangents = [numbers.normal(size=one.shape).astype(one.dtype) for one in outputs]
+    cotangents = [numbers.normal(size=output.shape).astype(output.dtype) for output in outputs]
     got = jax.device_get(pull(jax.tree.unflatten(structure, cotangents)))
     body, count = load(case.program, "jax"), len(arrays)
 
@@ -67,7 +67,7 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
             given = jax.tree.unflatten(jax.tree.structure(shape), parts[count:])
             return tuple(jax.device_get(back(given)))
 
-    parts = tuple(wide(one) for one in (*arrays, *cotangents))
+    parts = tuple(wide(array) for array in (*arrays, *cotangents))
     wanted = estimate(oracle, parts, model, _ESTIMATED)
     results = _verdicts("jax.grad of the JAX body", range(count), got, wanted)
     if request["gradient"] is not None:
@@ -81,7 +81,7 @@ def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> lis
     *arrays, targets = map(_whole, sources)
     value, pull = jax.vjp(function, *arrays)
     got = jax.device_get(pull((value - targets) / len(targets)))[1:]  # not by x
-    shapes = [one.shape for one in arrays[1:]]
+    shapes = [array.shape for array in arrays[1:]]
     wholes = [tuple(slice(0, n) for n in shape) for shape in shapes]
     wanted = [case.expected(n, whole, sources, model) for n, whole in enumerate(wholes)]
     name = f"the oracle of {case.name}"

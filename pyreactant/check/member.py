@@ -324,7 +324,7 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
 def _wrong_processes(record: ProgramRecord) -> list[int]:
     """The processes with a wrong block. Collective."""
     running = current()
-    blocks = [*record.blocks, *(block for one in record.sets for block in one.blocks)]
+    blocks = [*record.blocks, *(block for of_set in record.sets for block in of_set.blocks)]
     here = np.array([any(not block.passed for block in blocks)])
     everywhere = exchange(running.backend, running.group, here)
     return [int(process) for process in np.flatnonzero(everywhere)]

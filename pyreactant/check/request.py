@@ -51,7 +51,7 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
     layouts = case.layouts(mesh, size)
     if specs is None:
         usual = (*case.layouts(mesh, case.size_for(mesh)), *layouts)
-        default = next((one for one in usual if mesh.size == 1 or _cuts(one, mesh)), None)
+        default = next((x for x in usual if mesh.size == 1 or _cuts(x, mesh)), None)
         if default is None:
             raise InvalidArgumentError(
                 f"no array of program {case.name!r} can be sharded over {mesh!r} at size {size}; "
@@ -82,8 +82,8 @@ def _cuts(layout: Layout, mesh: Mesh) -> bool:
 
 def _explain_uneven(case: Case, mesh: Mesh, size: int, layout: Layout) -> None:
     dtype = case.dtypes[0]
-    shapes = [one.shape for one in case.inputs(size, dtype)]
-    shapes += [one.shape for one in (case.outputs(size, dtype) if case.outputs else ())]
+    shapes = [array.shape for array in case.inputs(size, dtype)]
+    shapes += [array.shape for array in (case.outputs(size, dtype) if case.outputs else ())]
     for shape, spec in zip(shapes, (*layout.in_specs, *layout.out_specs), strict=False):
         try:
             NamedSharding(mesh, spec).shard_shape(shape)

@@ -52,7 +52,10 @@ from .request import coverage as choose_coverage
 
 ALL = "all"
 _GRACE = "5"  # seconds: a program of a cross-check has nothing to save
-_PROCESS = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
+_PROCESS = (
+    *(COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES"),
+    *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_"),
+)
 
 
 def crosscheck(
@@ -217,7 +220,7 @@ def request_of(
     elif isinstance(spec, tuple):
         spec = [spec]
     return CheckRequest(
-        tuple(with_names(one) if isinstance(one, Program) else one for one in programs),
+        tuple(with_names(item) if isinstance(item, Program) else item for item in programs),
         mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
         specs=None if spec is None else tuple(spec),
         sets=sets,

@@ -2,20 +2,33 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback, also while modules load."""
     _open_closed_streams()
     try:
-        from .app import main as run
-
-        run()
+        _load()()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         from ..base.errors import ExitCode
 
         os._exit(ExitCode.INTERRUPTED)
+
+
+def _load() -> Callable[[], None]:
+    """The command line, whose modules need packages such as typer."""
+    try:
+        from .app import main as run
+    except Exception as error:
+        from ..base.packages import broken_package
+
+        if (broken := broken_package(error)) is None:
+            raise
+        print(f"pyreactant: error: {broken}", file=sys.stderr)
+        raise SystemExit(broken.exit_code) from None
+    return run
 
 
 def _open_closed_streams() -> None:

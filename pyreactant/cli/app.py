@@ -20,8 +20,10 @@ from ..base.errors import (
     InvalidArgumentError,
     MismatchError,
     PyReactantError,
+    RequirementError,
     no_room,
 )
+from ..base.packages import broken_package
 from ..base.process import flush_output
 from ..base.settings import check_names
 from ..base.words import cause_of, is_thread_limit
@@ -172,9 +174,15 @@ def _run() -> int:
         if code in _PRINTED:
             supervised.tell_error(_PRINTED[code])
     except Exception as error:
-        supervised.tell_error(error)
-        code = _unexpected(error)
+        broken = broken_package(error)
+        supervised.tell_error(broken or error)
+        code = _unexpected(error) if broken is None else _missing(broken)
     return code
+
+
+def _missing(error: RequirementError) -> int:
+    _print_error(f"error: {error}")
+    return error.exit_code
 
 
 def _unexpected(error: Exception) -> int:

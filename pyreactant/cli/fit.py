@@ -249,7 +249,10 @@ def preflight(
     ] = None,
     stablehlo: Annotated[
         Path | None,
-        typer.Option(help="StableHLO module to compile, for instance from Reactant's @code_hlo."),
+        typer.Option(
+            help="StableHLO module to compile, for instance from Reactant's @code_hlo, or HLO that "
+            "XLA dumped."
+        ),
         Beside(enables="--column-major --row-major"),
     ] = None,
     column_major: Annotated[

@@ -136,7 +136,9 @@ def logs(
     for text in job.logs(process or 0, follow=follow):
         _write(text)
         printed = printed or bool(text)
-    if not printed:
+    if error := job.log_error(process or 0):
+        print(f"pyreactant: the log of process {process or 0} is cut: {error}", file=sys.stderr)
+    elif not printed:
         print(f"pyreactant: process {process or 0} has printed nothing", file=sys.stderr)
 
 

@@ -303,10 +303,12 @@ def _explained(explanation: "Explanation") -> Iterator[str]:
 
 
 def _resolution(resolution: "Resolution", *, decides: bool) -> Iterator[str]:
+    from ..process.group.group import printable
+
     mark = ">" if decides else " "
     yield f"{mark} {resolution.name:<18}  {resolution.reason}"
     for name, value in resolution.evidence.items():
-        yield from _wrapped(f"    {name}=", value)
+        yield from _wrapped(f"    {name}=", printable(value))
     error = resolution.error
     if error is not None and not decides:
         command = getattr(error, "command", None)

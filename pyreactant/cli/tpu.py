@@ -78,6 +78,7 @@ def create(
     from ..runs.queued.workers import start_ray
 
     target = target_of(settings, wait=wait_for, python=python)
+    target.check_settings()
     request, printed = target.request(), ""
     if ray:
         target.ssh.check()

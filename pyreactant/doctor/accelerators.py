@@ -14,7 +14,7 @@ from ..base.facts import (
     nvidia_gpus_of_driver,
     tpu_chips,
 )
-from ..process.group.resolvers import proxy_names
+from ..process.group.group import proxy_names
 from .check import CheckResult, Machine
 
 _QUERY = (

@@ -20,7 +20,7 @@ from ..base import words
 from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
 from ..base.errors import RequirementError
 from ..base.facts import tpu_chips
-from ..process.group.resolvers import proxy_names
+from ..process.group.group import proxy_names
 from .accelerators import (
     cuda_extra,
     gpu_count,

@@ -10,9 +10,8 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..base.files import cache_folder
 from ..process.group.coordinator import coordinator_note
@@ -29,34 +28,80 @@ SHM = "/dev/shm"  # noqa: S108 - only its size is read
 _TEMPORARY = "/tmp"  # noqa: S108 - only its size is read
 
 
+_MOST_HOSTS = 64
+"""Hosts of a run whose names are resolved."""
+
+
 def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
-    """Whether other machines can reach this one by its name; Debian maps it to 127.0.1.1."""
-    answer: list[Any] = []
+    """Whether the hosts of a run reach each other by their names; Debian's own is 127.0.1.1.
 
-    def ask() -> None:
-        try:
-            answer.append(list(machine.addresses(machine.host)))
-        except (OSError, UnicodeError) as error:
-            answer.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)  # a name server may not answer
-    thread.start()
-    thread.join(seconds)
-    if not answer:
+    Inside a run whose launcher names the hosts, those are checked as they resolve here.
+    """
+    group = explain(machine.environ).decider.group
+    of_run = dict.fromkeys((group and group.hosts) or ())
+    hosts = dict.fromkeys((machine.host, *(of_run if len(of_run) > 1 else ())))
+    names = [*hosts][:_MOST_HOSTS]
+    answers = _addresses_of(machine, names, seconds)
+    own = answers.get(machine.host)
+    fix = f"getent hosts {shlex.quote(machine.host)}"
+    if own is None:
         text = f"{machine.host}: no answer within {seconds:g} s"
         return CheckResult("warn", text, "cat /etc/resolv.conf")
-    if isinstance(answer[0], Exception):
-        text = f"{machine.host} does not resolve here ({answer[0]})"
-        return CheckResult("warn", text, f"getent hosts {shlex.quote(machine.host)}")
-    addresses = [address.partition("%")[0] for address in answer[0]]
-    if all(ipaddress.ip_address(address).is_loopback for address in addresses):
+    if isinstance(own, Exception):
+        return CheckResult("warn", f"{machine.host} does not resolve here ({own})", fix)
+    if _are_loopback(own):
         text = (
-            f"{machine.host} is {', '.join(addresses)} here, which no other machine can reach; "
-            "that is fine for runs on this machine; process 0 of a larger run needs its real "
-            "address in PYREACTANT_COORDINATOR_ADDRESS"
+            f"{machine.host} is {', '.join(own)} here, which no other machine can reach; that is "
+            "fine for runs on this machine; in a run on several, each host's own name must be its "
+            "real address: on CPU all processes connect to each other by these names, on "
+            "accelerators to process 0, whose address PYREACTANT_COORDINATOR_ADDRESS can give"
         )
         return CheckResult("warn", text, _true_address(machine))
-    return CheckResult("pass", f"{machine.host} is {', '.join(addresses)}")
+    others = {name: answers.get(name) for name in names if name != machine.host}
+    wrong = {name: _problem(answer, seconds) for name, answer in others.items()}
+    wrong = {name: problem for name, problem in wrong.items() if problem}
+    if wrong:
+        first = next(iter(wrong))
+        text = "; ".join(f"{name} {problem}" for name, problem in wrong.items())
+        return CheckResult("warn", f"of this run's hosts {text}", f"getent hosts {first}")
+    shown = [f"{n} is {', '.join(a)}" for n, a in answers.items() if isinstance(a, list)]
+    more = f"; {len(hosts) - len(names)} more were not resolved" if len(hosts) > len(names) else ""
+    return CheckResult("pass", "; ".join(shown) + more)
+
+
+def _addresses_of(
+    machine: Machine, names: Sequence[str], seconds: float
+) -> dict[str, list[str] | Exception]:
+    """The addresses of each name, or why it has none; nothing of those that are not answered."""
+    answers: dict[str, list[str] | Exception] = {}
+
+    def ask(name: str) -> None:
+        try:
+            answers[name] = [address.partition("%")[0] for address in machine.addresses(name)]
+        except (OSError, UnicodeError) as error:
+            answers[name] = error
+
+    # A name server may not answer.
+    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in names]
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return {name: answers[name] for name in names if name in answers}
+
+
+def _are_loopback(addresses: Sequence[str]) -> bool:
+    return all(ipaddress.ip_address(address).is_loopback for address in addresses)
+
+
+def _problem(answer: list[str] | Exception | None, seconds: float) -> str:
+    """What is wrong with another host's name; "" if nothing is."""
+    if answer is None:
+        return f"has no answer within {seconds:g} s"
+    if isinstance(answer, Exception):
+        return f"does not resolve here ({answer})"
+    return f"is {', '.join(answer)} here, which is this machine" if _are_loopback(answer) else ""
 
 
 def _true_address(machine: Machine) -> str:

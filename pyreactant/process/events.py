@@ -64,11 +64,19 @@ class ProgramEvent(Event):
 
 @message
 class Phase(ProgramEvent):
-    """The program has reached a phase; "ending" has its exit code."""
+    """The program has reached a phase.
+
+    Attributes:
+        phase: Its name.
+        collectives: Number of collective operations begun.
+        code: The exit code of a program that is "ending".
+        alone: Whether such a program has loaded a runtime, and not called JAX's initialize.
+    """
 
     phase: str
     collectives: int = 0
     code: int | None = None
+    alone: bool = False
 
 
 @message
@@ -362,6 +370,9 @@ class Join(Message):
         mtls: Its public key, or why it has none.
         cannot_start: Why it cannot start its program; "" if it can.
         exit_code: Its exit code in that case.
+        own_name: What the machine's name resolves to on it; "" if that is not known.
+        address: The machine's address on the network to the head.
+        head: The head's address there.
     """
 
     process: int
@@ -372,6 +383,9 @@ class Join(Message):
     mtls: Mapping[str, str] = field(default_factory=dict)
     cannot_start: str = ""
     exit_code: int = 0
+    own_name: str = ""
+    address: str = ""
+    head: str = ""
 
 
 @message

@@ -11,6 +11,7 @@ import shutil
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from ..base.errors import (
     StateError,
     argument,
 )
-from ..base.settings import SETTINGS
+from ..base.settings import COORDINATOR, COUNT, INDEX, SETTINGS
 from .spec import Env, What
 
 importing: str | None = None
@@ -43,7 +44,7 @@ class Call:
         name: Name of the function in its module, such as "main"; "" for a program.
         program: The program and its arguments, as for ``pyreactant run``; () for a function.
         script: Position of `file` in `program`.
-        kind: "function", "script", "module", "julia" or "command".
+        kind: "function", "script", "module", "code" (of python -c), "julia" or "command".
     """
 
     text: str
@@ -101,8 +102,7 @@ def _by_name(text: str) -> Call:
 def _check_defined(name: str, file: Path, place: str) -> None:
     """Check that a file binds a name at its top level, from its source alone."""
     try:
-        with _PARSING:
-            tree = ast.parse(file.read_bytes())
+        tree = parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
         where = f", line {at}," if at else ""
@@ -126,6 +126,17 @@ def _at_top_level(node: ast.AST) -> Iterator[ast.AST]:
         yield child
         if not isinstance(child, (*_DEFINITIONS, ast.Lambda)):
             yield from _at_top_level(child)
+
+
+def parse(text: bytes) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        SyntaxError, ValueError: It is not valid Python.
+    """
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python prints them where the program runs
+        return ast.parse(text)
 
 
 _PARSING = threading.Lock()  # for Python 3.11: python/cpython#106905
@@ -199,7 +210,9 @@ def kind_of(words: Sequence[str]) -> str:
     if is_function(words):
         return "function"
     program = find_program(words)
-    return ("module" if program.module else "script") if program.kind == "python" else program.kind
+    if program.kind != "python":
+        return program.kind
+    return "module" if program.module else "script" if program.path else "code"
 
 
 def _of_program(words: tuple[str, ...]) -> Call:
@@ -208,13 +221,10 @@ def _of_program(words: tuple[str, ...]) -> Call:
     if words[0].endswith(".jl"):
         words = ("julia", *words)
     program = find_program(words)
-    if words[0] == "-c":
-        raise InvalidArgumentError(
-            f"a job runs a function, a script, a module or a command, got {words[0]!r}; write the "
-            "code to a file"
-        )
     if program.kind == "python":  # without "python" and its options
         words = program.argv[program.argv.index("pyreactant.process.supervised") + 1 :]
+        if words[0] == "-c":
+            return Call("python -c", Path.cwd(), None, program=words, kind="code")
         if words[0] == "-m":
             return Call(" ".join(words[:2]), Path.cwd(), None, program=words, kind="module")
     script = words.index(str(program.path)) if program.kind == "julia" and program.path else 0
@@ -279,6 +289,12 @@ _OURS = frozenset(name for name, setting in SETTINGS.items() if setting.reader =
 }
 
 
+_OF_THE_RUN = {COUNT, INDEX, COORDINATOR, "PYREACTANT_SECRET", "PYREACTANT_SECRET_FILE"}
+_OF_THE_RUN |= {name for name, setting in SETTINGS.items() if setting.reader == "program"}
+_OF_THE_RUN |= {"JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"}
+"""Variables that say which process of which run this is."""
+
+
 def chosen(env: Env) -> dict[str, str]:
     """The variables that the user names: values, or names whose values are taken from here.
 
@@ -289,6 +305,12 @@ def chosen(env: Env) -> dict[str, str]:
         return {}
     if isinstance(env, str):
         env = [env]
+    env = env if isinstance(env, Mapping) else list(env)
+    if ours := [name for name in env if name in _OF_THE_RUN]:
+        raise InvalidArgumentError(
+            f"{argument('env')} must not name {ours[0]}, which the run itself sets for each of its "
+            "processes; leave it out, and choose processes and runtime by the target's settings"
+        )
     if not isinstance(env, Mapping):
         absent = [name for name in env if name not in os.environ]
         if absent:

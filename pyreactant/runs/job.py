@@ -17,7 +17,8 @@ from ..base.errors import (
     RequirementError,
     argument,
 )
-from ..base.say import Repeated
+from ..base.files import is_full
+from ..base.say import Repeated, say
 from . import targets, values
 from .record import Record, Status
 from .store import find
@@ -119,7 +120,17 @@ class Job:
         if read:
             yield decoder.decode(b"", final=True)  # a last character that is cut short
         elif not path.exists() and self.status().ended:
-            raise FileError(f"process {process} of the job {self.id} has no log: {self._why()}")
+            why = self.log_error(process) or self._why()
+            raise FileError(f"process {process} of the job {self.id} has no log: {why}")
+
+    def log_error(self, process: int) -> str:
+        """Why the log of one process is not complete; "" if it is, or nothing is known."""
+        for row in self.record.report().get("processes", ()):
+            if row.get("index") == process and row.get("log_error"):
+                return str(row["log_error"])
+        if is_full(self.record.folder):
+            return f"the disk of {self.record.folder} is full; free some space"
+        return ""
 
     def metrics(self) -> "list[Metric]":
         """The numbers that the program has logged so far with `pyreactant.log`, by step.
@@ -163,6 +174,8 @@ class Job:
         except RequirementError:
             if status.state == "done":
                 raise  # else the failure says more
+        for note in self.record.report().get("notes", ()) if status.state == "done" else ():
+            say(str(note))
         kept = status.state == "lost" and (self.record.out / "value").exists()
         if status.state != "done" and not kept:  # a value is there only if it is whole
             raise failure(self.record, status)
@@ -218,15 +231,16 @@ def failure(record: Record, status: Status) -> RemoteError:
     by_place = status.cause in _CAUSES and status.cause != report.get("cause")
     if status.state in ("cancelled", "lost") or not report or by_place:
         kind = status.cause if by_place else _KIND.get(code, status.state)
-        return RemoteError(f"{name}: {status.state}: {status.reason}", kind=kind, exit_code=code)
+        why = _printable(f"{status.state}: {status.reason}")
+        return RemoteError(f"{name}: {why}", kind=kind, exit_code=code)
     raised = first.get("exception") if report["cause"] == "user" else None
     return RemoteError(
-        f"{name}: {report['summary']}",
+        f"{name}: {_printable(report['summary'])}",
         kind=raised or report["cause"],
         exit_code=code,
         process=first.get("process"),
         host=first.get("host"),
-        traceback=first.get("traceback") or first.get("log_tail") or "",
+        traceback=_printable(first.get("traceback") or first.get("log_tail") or ""),
         others=_others(report, first.get("process")),
     )
 
@@ -248,14 +262,19 @@ def _others(report: Mapping[str, Any], first: int | None) -> list[dict[str, Any]
             "process": row["index"],
             "host": row.get("host"),
             "kind": row["error"]["exception"],
-            "message": row["error"]["message"],
-            "traceback": row["error"]["traceback"],
+            "message": _printable(row["error"]["message"]),
+            "traceback": _printable(row["error"]["traceback"]),
             "time": row["error"].get("time", ""),
         }
         for row in report["processes"]
         if row.get("error") and row["index"] != first
     ]
     return sorted(errors, key=lambda row: row["time"])
+
+
+def _printable(text: str) -> str:
+    """Text that every stream takes: a lone surrogate, as of a file's name, as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _pauses(job: str, timeout: float | None) -> Iterator[None]:

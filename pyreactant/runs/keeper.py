@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import ExitCode, PyReactantError, RequirementError
+from ..base.errors import ExitCode, FileError, PyReactantError, RequirementError
 from ..base.files import cache_folder
 from ..base.say import say
 from ..base.settings import JOB
@@ -88,8 +88,9 @@ def keep(record: Record) -> Status:
         # It may be ignored here, or blocked, as in all processes of Ray.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        with cancelled_by_file(record):
-            status: Status = module.keep(record)
+        with removal_of(record) as removed:
+            with interrupted_when(lambda: record.cancelling or removed()):
+                status: Status = module.keep(record)
             return status
 
     return finish(record, kept)
@@ -111,9 +112,10 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
         status = Status("failed", why, ExitCode.FAILED)
     if record.cancelling and status.state != "done":
         status = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-    with contextlib.suppress(OSError):
-        (record.work / "env.json").unlink(missing_ok=True)  # secrets are not needed any more
-    return _write_last(record, status)
+    try:
+        return _write_last(record, status)
+    except FileError:  # the record was removed, and nobody asks any more
+        return status
 
 
 def _write_last(record: Record, status: Status) -> Status:
@@ -137,7 +139,7 @@ def ended(record: Record, code: int) -> Status:
         why = f"the run ended with exit code {code} and left no report{see}"
         return Status("failed", why, code)
     if report["exit_code"] == ExitCode.DONE:
-        return Status("done", "", ExitCode.DONE)
+        return Status("done", "; ".join(report.get("notes", ())), ExitCode.DONE)
     state = "preempted" if report["cause"] == "preempted" else "failed"
     why, code = f"{report['cause']}: {report['summary']}", int(report["exit_code"])
     return Status(state, why, code, cause=report["cause"])
@@ -163,24 +165,41 @@ def running_once(record: Record, started: Callable[[], bool]) -> Iterator[None]:
         thread.join()
 
 
+def cancelled_by_file(record: Record) -> contextlib.AbstractContextManager[None]:
+    """Interrupt this process once the record's file ``cancel`` appears."""
+    return interrupted_when(lambda: record.cancelling)
+
+
 @contextlib.contextmanager
-def cancelled_by_file(record: Record) -> Iterator[None]:
-    """Send this process SIGINT once the record's file ``cancel`` appears."""
+def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Send this process SIGINT once the condition is true, within the block."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(_TICK):
-            if record.cancelling:
+            if condition():
                 time.sleep(_TICK)  # a supervisor that has just begun has its handlers by then
                 if not over.is_set():
                     os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    threading.Thread(target=watch, name="cancel", daemon=True).start()
+    thread = threading.Thread(target=watch, name="interrupt", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def removal_of(record: Record) -> Iterator[Callable[[], bool]]:
+    """Whether the record's folder has been removed; one that was moved may come back."""
+    folder = os.open(record.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield lambda: not os.fstat(folder).st_nlink
+    finally:
+        os.close(folder)
 
 
 def install(record: Record) -> None:
@@ -333,7 +352,8 @@ def _end_of(record: Record, code: int) -> Status:
 
 
 def _write_end(record: Record, status: Status) -> None:
-    with contextlib.suppress(OSError):  # the state folder's disk is full: the run's end counts
+    # Whether its disk is full, or the record was removed: the run's end counts.
+    with contextlib.suppress(OSError, FileError):
         record.write_status(status)
 
 

@@ -39,6 +39,9 @@ _VERSION_0_1 = 1
 ENDED = ("done", "failed", "cancelled", "preempted", "lost")
 """The states in which nothing of a job runs any more; they are final."""
 
+SECRETS = ("work/env.json", "secret", "job.tar.gz")
+"""What may hold secrets: the user's variables, a run's secret on Slurm, what travels to Ray."""
+
 STATES = ("requested", "queued", "starting", "running", *ENDED)
 """All states of a job, in the order in which it can reach them."""
 
@@ -92,7 +95,7 @@ class Record:
         host: The submitting machine.
         pid: The submitting process.
         spec: The rest of its `RunSpec`: the "program" as words, its "kind" (function, script,
-            module, julia, command), "copies", "requirements", "env" by names, and "out". The
+            module, code, julia, command), "copies", "requirements", "env" by names, and "out". The
             arguments of a function lie in `work`.
     """
 
@@ -139,11 +142,14 @@ class Record:
             pass
 
     def status(self) -> Status:
-        """How the job stood when its state was written last."""
+        """How the job stood when its state was written last; an ended job's secrets go."""
         noted = self._read("state.json")
         if noted:
             if "state" in noted and is_made_of(Status, noted):
-                return Status(**noted)
+                status = Status(**noted)
+                if status.ended:
+                    self._delete_secrets()
+                return status
             raise DamagedError(self.folder, "state.json", "this version writes other fields")
         if not (self.folder / "job.json").exists():
             raise FileError(f"the record of the job {self.id} was removed from {self.folder}")
@@ -160,11 +166,18 @@ class Record:
         before = self.status()
         if before.ended:
             return before
+        if status.ended:
+            self._delete_secrets()
         status = dataclasses.replace(status, since=status.since or time.time())
         if (before.state, before.reason) != (status.state, status.reason):
             with contextlib.suppress(OSError):
                 _write(self.folder / "state.json", dataclasses.asdict(status))
         return status
+
+    def _delete_secrets(self) -> None:
+        for name in SECRETS:
+            with contextlib.suppress(OSError):  # most jobs have none, or their keeper was first
+                os.unlink(f"{self.folder}/{name}")  # noqa: PTH108 - for a thousand jobs
 
     def handle(self) -> dict[str, Any]:
         """What the target wrote to find the job again; empty if it wrote nothing yet."""
@@ -234,7 +247,7 @@ class Record:
         try:
             descriptor = os.open(self.folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return False
+            return self._has_holder()
         try:
             # Shared, so that two processes that ask at the same time do not see each other.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -242,6 +255,15 @@ class Record:
             return True
         finally:
             os.close(descriptor)
+        return self._has_holder()
+
+    def _has_holder(self) -> bool:
+        """Whether a process holds a lock whose file somebody has removed, or made anew."""
+        removed = f"{self.folder}/lock (deleted)"
+        for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(descriptor) == removed:  # noqa: PTH115 - a path would drop words
+                    return True
         return False
 
     def _read(self, name: str) -> dict[str, Any]:

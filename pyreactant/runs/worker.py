@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import json
 import os
-import runpy
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -96,16 +95,9 @@ def _run_program(words: list[str]) -> None:
         become(words, executable)
     if kind == "command":
         become(words, words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve()))
-    is_module = words[0] == "-m"
-    sys.argv = words[1:] if is_module else words
-    if is_module:
-        sys.path[0] = str(Path.cwd())
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        return
-    from ..process.supervised.main import run_script
+    from ..process.supervised.main import run_program
 
-    sys.path[0] = str(Path(words[0]).resolve().parent)
-    run_script(words[0])
+    run_program(words)
 
 
 def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:

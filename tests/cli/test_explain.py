@@ -62,8 +62,36 @@ def test_json() -> None:
         "one process",
     ]
     assert [r["name"] for r in report["resolvers"] if r["decides"]] == ["Slurm"]
-    assert [r["name"] for r in report["resolvers"] if r["applies"]] == ["Slurm", "one process"]
+    assert [r["name"] for r in report["resolvers"] if r["applies"]] == ["Slurm"]
+    assert report["resolvers"][-1]["reason"] == "not asked: Slurm decides"
     assert report["resolvers"][3]["saw"]["SLURM_PROCID"] == "1"
+
+
+OURS = {
+    "PYREACTANT_NUM_PROCESSES": "2",
+    "PYREACTANT_PROCESS_INDEX": "1",
+    "PYREACTANT_COORDINATOR_ADDRESS": "h:1",
+}
+JAXS = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "JAX_COORDINATOR_ADDRESS": "h:1"}
+ONE_HOST = {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "a"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "decider"),
+    [
+        (OURS, "environment"),
+        (OURS | JAXS, "environment"),
+        (JAXS, "other launchers"),
+        (ONE_HOST | {"PYREACTANT_COORDINATOR_ADDRESS": "h:1"}, "Cloud TPU on GKE"),
+    ],
+)
+def test_no_row_is_untrue(environ: dict[str, str], decider: str) -> None:
+    """One process is what is left if nothing above decides: it has no error of its own then."""
+    ran = explain("--json", **environ)
+    assert ran.returncode == 0, ran.stderr
+    last = json.loads(ran.stdout)["resolvers"][-1]
+    assert (last["name"], last["error"], last["applies"]) == ("one process", None, False)
+    assert last["reason"] == f"not asked: {decider} decides"
 
 
 SHELL = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}
@@ -104,6 +132,14 @@ def test_no_secret_is_shown(arguments: list[str]) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "hush" not in ran.stdout + ran.stderr
     assert "connects to the coordinator without the proxy of http_proxy, HTTPS_PROXY" in ran.stdout
+
+
+def test_control_characters_are_shown() -> None:
+    """A variable's value neither colours the terminal nor forges a row."""
+    ran = explain(TPU_WORKER_HOSTNAMES="a\x1b[31m\n> Slurm  task 0,b", TPU_WORKER_ID="0")
+    assert ran.returncode == 2
+    assert "\x1b" not in ran.stdout + ran.stderr
+    assert "TPU_WORKER_HOSTNAMES=a\\x1b[31m\\n> Slurm" in ran.stdout
 
 
 def test_it_starts_nothing_heavy() -> None:

@@ -34,6 +34,7 @@ class TestHostName:
         found = system.host_name(here)
         assert found.status == "warn"
         assert "which no other machine can reach" in found.found
+        assert "each host's own name must be its real address: on CPU all processes" in found.found
         assert found.mend == "sudo sed -i 's/^127[.]0[.]1[.]1\\s/10.0.0.7 /' /etc/hosts"
 
     def test_the_line_mends_it(self, tmp_path: Path) -> None:
@@ -57,6 +58,46 @@ class TestHostName:
         found = system.host_name(machine(tmp_path, addresses=unknown))
         assert found.status == "warn"
         assert "does not resolve here" in found.found
+
+    @pytest.mark.parametrize(
+        ("addresses", "status", "text"),
+        [
+            (
+                {"node7": ["10.0.0.7"], "n0": ["10.0.0.8"], "n1": ["10.0.0.9", "fd00::9"]},
+                "pass",
+                "node7 is 10.0.0.7; n0 is 10.0.0.8; n1 is 10.0.0.9, fd00::9",
+            ),
+            (
+                {"node7": ["10.0.0.7"], "n0": ["127.0.1.1"], "n1": ["10.0.0.9"]},
+                "warn",
+                "of this run's hosts n0 is 127.0.1.1 here, which is this machine",
+            ),
+            (
+                {"node7": ["10.0.0.7"], "n1": ["127.0.0.1", "::1"]},
+                "warn",
+                "of this run's hosts n0 does not resolve here ([Errno -2] unknown); n1 is "
+                "127.0.0.1, ::1 here, which is this machine",
+            ),
+        ],
+    )
+    def test_the_hosts_of_a_run(
+        self, tmp_path: Path, addresses: dict[str, list[str]], status: str, text: str
+    ) -> None:
+        """Each host's address counts, on CPU, too."""
+
+        def resolve(host: str) -> Sequence[str]:
+            if host not in addresses:
+                raise OSError(-2, "unknown")
+            return addresses[host]
+
+        found = system.host_name(machine(tmp_path, environ=step([2, 2])[1], addresses=resolve))
+        assert (found.status, found.found) == (status, text)
+        assert bool(found.mend) == (status == "warn")
+
+    def test_a_run_on_this_machine(self, tmp_path: Path) -> None:
+        alone = {"TPU_WORKER_HOSTNAMES": "localhost"}
+        found = system.host_name(machine(tmp_path, environ=alone))
+        assert (found.status, found.found) == ("pass", "node7 is 10.0.0.7")
 
     def test_a_name_server_that_does_not_answer(self, tmp_path: Path) -> None:
         def slow(host: str) -> Sequence[str]:

@@ -251,3 +251,54 @@ def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
     assert "; before that: test is WAITING_FOR_RESOURCES and not ACTIVE after" in report.summary
     assert phases == [Phase.QUEUED, Phase.DELETING]
     assert len(notes(tmp_path)) == 1
+
+
+def test_a_kept_resource_that_its_user_could_not_delete(tmp_path: Path) -> None:
+    """Its user keeps it no more: `gc` goes on with the deletion, and does not end with 0 before."""
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path, api) as made:
+        assert made.run("create")[0] == 0
+        assert "its user asked to keep it" in made.run("gc")[1]
+        api.deleting = 10**6
+        assert made.run("delete", "--timeout", "2")[0] == 8
+        code, output = made.run("gc", "--timeout", "2")
+        assert (code, "failed: " in output, len(notes(tmp_path))) == (8, True, 1), output
+        (resource,) = api.resources.values()
+        resource.ends = time.monotonic()
+        code, output = made.run("gc")
+        assert (code, "gone: " in output) == (0, True), output
+        assert (api.left(), notes(tmp_path)) == ([], [])
+
+
+def test_a_name_in_another_zone(tmp_path: Path) -> None:
+    """What the journal knows elsewhere is not called absent with exit code 0."""
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path, api) as made:
+        assert made.run("create")[0] == 0
+        for place, other in (("--zone", "us-east5-b"), ("--project", "another-project")):
+            code, output = made.run("delete", place, other)
+            assert code == 8, output
+            assert "there is no queued resource test in projects/" in output
+            assert "give --project my-project --zone asia-northeast1-b to delete it" in output
+        assert made.run("delete", "--name", "other")[0] == 0
+        assert len(api.left()) == 2
+        assert made.run("delete")[0] == 0
+        assert made.run("delete", "--zone", "us-east5-b")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--wait", "0", "--wait must be a positive number, got 0.0"),
+        ("--wait", "-1", "--wait must be a positive number, got -1.0"),
+        ("--valid-for", "-1", "--valid-for must be a positive number, got -1.0"),
+        ("--network", "a b", "--network must be a network's name; got 'a b'"),
+    ],
+)
+def test_nothing_is_created_for_a_wrong_limit(
+    option: str, value: str, message: str, tmp_path: Path
+) -> None:
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
+        code, output = made.run("create", option, value)
+        assert (code, made.api.calls) == (2, []), output
+        assert f"error: {message}" in output

@@ -4,14 +4,19 @@ import json
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pyreactant.runs.queued.journal import Journal, entry
 from pyreactant.runs.queued.request import HEARTBEAT_LABEL, KEPT_LABEL
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request, until
 from tests.gcloud.test_kills import STUCK
 from tests.gcloud.test_lifecycle import leased
 from tests.gcloud.tpu_api import Fault, TpuApi
@@ -95,7 +100,12 @@ def test_resources_without_a_note(tmp_path: Path) -> None:
         (node,) = made.api.nodes.values()
         ours = {key: text for key, text in node["labels"].items() if key != KEPT_LABEL}
         node["labels"] = ours
-        assert "its lifetime is not over" in made.run("gc", *PLACE, "--force")[1]
+        code, output = made.run("gc", *PLACE, "--force")
+        assert (code, "its lifetime is not over" in output) == (0, True), output
+        minutes_ago = time.gmtime(time.time() - 1200)  # a launcher would have written by now
+        node["createTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", minutes_ago)
+        code, output = made.run("gc", *PLACE, "--force")
+        assert (code, "its lifetime is not over" in output) == (8, True), output
         node["labels"] = {**ours, HEARTBEAT_LABEL: str(int(time.time()) - 590)}
         assert "its launcher was alive 59" in made.run("gc", *PLACE, "--force")[1]
         node["labels"][HEARTBEAT_LABEL] = str(int(time.time()) - 660)
@@ -196,3 +206,94 @@ def test_an_entry_of_version_0_1(tmp_path: Path) -> None:
         note.write_text(json.dumps(old, indent=1))
         assert "deleted: " in made.run("gc")[1]
         assert (made.api.left(), list(note.parent.iterdir())) == ([], [])
+
+
+def test_many_entries_wait_at_the_same_time(tmp_path: Path) -> None:
+    """All together have the time of one: the service gets a call for each before it answers any."""
+    count, met = 6, list[int]()
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
+        folder = made.state / "queued-resources"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            made_entry = entry(
+                slice_request(name=f"lost-{number}"), f"run{number}", asked=0, kept=False
+            )
+            text = json.dumps({"schema": 1, **asdict(made_entry)})
+            (folder / f"run{number}.json").write_text(text)
+            (folder / f"run{number}.lock").touch()
+        barrier = threading.Barrier(count)
+
+        def meet(moment: str, call: str) -> None:
+            if moment == "before" and len(met) < count:
+                met.append(barrier.wait(60))
+
+        made.api.on_call = meet
+        made.api.faults = [Fault("", code=503, count=10**6)]
+        code, output = made.run("gc", "--timeout", "1")
+        assert code == 8, output
+        assert len(met) == count, "one waited for another"
+        for number in range(count):
+            assert f"/queuedResources/lost-{number}: Cloud TPU is unreachable or busy" in output
+        assert len(list(folder.glob("*.json"))) == count
+
+
+BAD: tuple[dict[str, Any], ...] = (
+    *({"path": path} for path in (5, "x", "projects/a/locations/b/queuedResources/x y; rm")),
+    *({"run": run} for run in ("../../x", 5)),  # its file would be another
+    *({"asked": asked} for asked in ("now", None)),
+    *({"lifetime": "6"}, {"lifetime": float("inf")}, {"valid_for": []}, {"kept": "no"}),
+    *({"host": []}, {"pid": "a"}, {"job": 5}, {"trouble": 5}, {"slice_count": "1"}),
+    *({"accelerator_type": 7}, {"schema": 2}, {"of a later version": 1}),
+)
+
+
+@pytest.mark.parametrize("changed", BAD, ids=str)
+def test_an_entry_of_the_wrong_form(changed: dict[str, Any], tmp_path: Path) -> None:
+    """It is damaged, for every command: it stays, and its user is told."""
+    journal = Journal(tmp_path)
+    journal.folder.mkdir()
+    good = entry(slice_request(), "run1", asked=0, kept=False)
+    file = journal.folder / "run1.json"
+    file.write_text(json.dumps({"schema": 1, **asdict(good)}))
+    assert list(journal.entries()) == [good]
+    file.write_text(json.dumps({"schema": 1, **asdict(good), **changed}))
+    assert list(journal.entries()) == [file]
+
+
+def test_a_damaged_entry_and_a_slice_that_is_not_known(tmp_path: Path) -> None:
+    with waiting(tmp_path) as (made, note, launcher):
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        text = note.read_text()
+        change(note, asked="now")
+        code, output = made.run("gc")
+        assert (code, f"{note} is damaged; inspect it" in output) == (8, True), output
+        assert made.run("status")[0] == 0  # what it is about is not known
+        note.write_text(text)
+        change(note, accelerator_type="v9-8")
+        code, output = made.run("status")
+        assert (code, "they cost an unknown amount an hour" in output) == (8, True), output
+        change(note, asked=0.0)
+        assert "deleted: " in made.run("gc")[1]
+
+
+def test_a_sign_of_life_from_the_future(tmp_path: Path) -> None:
+    """It is of a wrong clock, and keeps nothing."""
+    with waiting(tmp_path) as (made, note, launcher):
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        for file in note.parent.iterdir():
+            file.unlink()
+        (resource,) = made.api.resources.values()
+        resource.script = [("ACTIVE", None)]
+        assert len(made.api.left()) == 2
+        (node,) = made.api.nodes.values()
+        del node["labels"][KEPT_LABEL]
+        node["createTime"] = LONG_AGO
+        node["labels"][HEARTBEAT_LABEL] = str(int(time.time()) + 3600)
+        assert "its lifetime is over; it would" in made.run("gc", *PLACE, "--dry-run")[1]
+        node["labels"][HEARTBEAT_LABEL] = str(int(time.time()))
+        assert "its launcher was alive" in made.run("gc", *PLACE, "--dry-run")[1]
+        assert "its launcher was alive" in made.run("gc", *PLACE, "--force")[1]
+        del node["labels"][HEARTBEAT_LABEL]
+        assert "deleted: " in made.run("gc", *PLACE)[1]

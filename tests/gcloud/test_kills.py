@@ -15,6 +15,7 @@ from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
 from tests.gcloud.tpu_api import QUICK, TpuApi
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+DRY = ("crosscheck", "--on", "tpu", "--dry-run")
 STUCK = [*QUICK[:3], ("WAITING_FOR_RESOURCES", None)]
 
 
@@ -136,3 +137,19 @@ def test_delete_leaves_other_people_alone(tmp_path: Path) -> None:
         assert code == 8
         assert "test was not created by pyreactant and is not deleted" in output
         assert len(api.left()) == 2
+
+
+def test_a_slice_by_its_names_in_gke(tmp_path: Path) -> None:
+    """Cloud TPU gets its own name; a name that means another slice there is refused before."""
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
+        refused = made.run("create", "--topology", "ct6e-standard-4t:2x4")
+        assert refused[0] == 2
+        assert "error: --topology must be a slice of Cloud TPU, got 'ct6e-st" in refused[1]
+        assert made.api.calls == []
+        for name in ("tpu-v6e-slice:4x4", "ct6e-standard-4t:4x4"):
+            assert made.run("create", "--topology", name)[0] == 0
+            (node,) = made.api.nodes.values()
+            assert node["acceleratorType"] == "v6e-16"
+            assert made.run("delete")[0] == 0
+            plan = made.run(*DRY, "--topology", name)[1]
+            assert "slices     v6e-16: 16 chips, 4 VMs with 4 chips each\n" in plan

@@ -39,7 +39,12 @@ from tests.harness import REPOSITORY, environment
         ({"slice_count": 0}, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
         ({"slice_count": "two"}, "SLICE_COUNT must be a whole number from 1 to 512, got 'two'"),
         ({"accelerator_type": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are"),
-        ({"accelerator_type": "v6e:4x4"}, "must be Cloud TPU's name, 'v6e-16', got 'v6e:4x4'"),
+        (
+            {"accelerator_type": "ct6e-standard-4t:2x4"},
+            "must be a slice of Cloud TPU, got 'ct6e-standard-4t:2x4', which has 2x4 chips, 4 on "
+            "each VM; Cloud TPU's v6e-8 has 2x4 chips, 8 on each VM: name that, or use GKE",
+        ),
+        ({"accelerator_type": "tpu-v5p-slice:4x4x16"}, "Cloud TPU's v5p-512 has 4x8x8 chips"),
         ({"accelerator_type": "tpu7x-8"}, "tpu7x-8 is not available as a queued resource; use GKE"),
         (
             {"runtime_version": "v2-alpha-tpuv5-lite"},
@@ -48,12 +53,27 @@ from tests.harness import REPOSITORY, environment
         ({"provisioning": "cheap"}, "provisioning must be one of on-demand, spot, reserved"),
         ({"lifetime": 3.0}, "lifetime must be from 60 seconds to 7 days, got 3 seconds"),
         ({"valid_for": 1e9}, "valid_for must be from 60 seconds to 7 days"),
-        ({"network": "a b"}, "NETWORK must be a network's name"),
+        ({"network": "a b"}, "network must be a network's name"),
     ],
 )
 def test_bad_requests(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         slice_request(**changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "cloud"),
+    [
+        ("v6e:4x4", "v6e-16"),
+        ("v5e-16", "v5litepod-16"),
+        ("tpu-v6e-slice:4x4", "v6e-16"),
+        ("tpu-v5p-slice:2x2x4", "v5p-32"),
+        ("ct6e-standard-8t", "v6e-8"),
+    ],
+)
+def test_any_name_of_a_slice(name: str, cloud: str) -> None:
+    """The request, and with it the journal, has Cloud TPU's own name."""
+    assert slice_request(accelerator_type=name).accelerator_type == cloud
 
 
 def test_good_requests() -> None:

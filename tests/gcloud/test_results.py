@@ -62,6 +62,6 @@ def test_a_transfer_that_is_cut_short(
     monkeypatch.setattr(workers, "Sessions", Transfers)
     commands = {worker: ["ssh"]}
     settings = SliceSettings("v6e-16")
-    workers._Steps(settings, commands, tmp_path, "", lambda: None, said.append).fetch(tmp_path)
+    workers.Steps(settings, commands, tmp_path, "", lambda: None, said.append).fetch(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("value/*")) == found
     assert [left, len(said)] == [[], told], said

@@ -62,6 +62,7 @@ class Fault:
         text: Body of the answer, with the status `code` or 200; None for the API's own.
         lost: Whether the call succeeds but the connection closes without an answer.
         delay: Seconds before the call is executed.
+        pause: Seconds between two bytes of the answer.
         count: Number of calls that fail.
     """
 
@@ -71,6 +72,7 @@ class Fault:
     text: str | None = None
     lost: bool = False
     delay: float = 0.0
+    pause: float = 0.0
     count: int = 1
 
 

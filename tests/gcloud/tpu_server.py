@@ -51,7 +51,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json; charset=UTF-8")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        if fault is None or not fault.pause:
+            self.wfile.write(data)
+            return
+        for byte in data:
+            self.wfile.write(bytes([byte]))
+            time.sleep(fault.pause)
 
     do_GET = do_POST = do_DELETE = do_PATCH = _serve
 

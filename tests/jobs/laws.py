@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,6 +257,18 @@ def batch_script_killed(target: pr.targets.Target) -> None:
     assert (status.state, status.exit_code) == ("lost", 6), status
     assert status.reason == "lost: the batch script was killed by SIGKILL"
     assert not left(job.id)
+
+
+def removed(target: pr.targets.Target) -> None:
+    """Nobody can ask about a job whose folder is removed, so its keeper ends it."""
+    job = pr.submit("program.py:waits", on=target)
+    until(lambda: "waiting" in "".join(job.logs()))
+    until(lambda: job.status().state == "running")
+    shutil.rmtree(job.folder)
+    until(lambda: not _running(job.id))
+    if target.kind == "slurm":
+        queue = ["squeue", "--me", "--noheader", "--states=RUNNING,PENDING"]
+        until(lambda: not subprocess.check_output(queue))
 
 
 def full_disk(target: pr.targets.Target) -> None:

@@ -1,7 +1,9 @@
 """What cannot travel or is not there: a clear error, before anything is started."""
 
 import dataclasses
+import json
 import os
+import socket
 import subprocess
 import sys
 from collections import namedtuple
@@ -14,6 +16,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store, targets
+from pyreactant.runs.keeper import ended
 from tests import harness
 from tests.harness import environment, require
 from tests.jobs import program
@@ -65,7 +68,6 @@ def test_functions_that_cannot_travel() -> None:
     assert "there is no program 'absent.py'" in refused(2, ["absent.py", "1"])
     assert "name a program" in refused(2, ["-m"])
     assert "there is no program 'x.jl'" in refused(2, ["julia", "-t", "2", "x.jl"])
-    assert "a job runs a function" in refused(2, ["-c", "print()"])
 
 
 def test_a_function_of_a_prompt() -> None:
@@ -213,6 +215,20 @@ def test_code_and_environment(folder: Path) -> None:
         2, "train.py:main", env=["LAW_ABSENT"]
     )
     assert "env= must be names, or a dict of text" in refused(2, "train.py:main", env={"A": 1})
+    for name in ("PYREACTANT_NUM_PROCESSES", "PYREACTANT_JOB", "JAX_PROCESS_ID"):
+        message = refused(2, "train.py:main", env={name: "3"})
+        assert f"env must not name {name}, which the run itself sets" in message
+    os.mkfifo("pipe")
+    os.mkfifo("pipe.py")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+    for name in ("pipe", "socket"):
+        message = refused(2, "train.py:main", copies=[name])
+        assert f"only files and folders travel, but '{folder / name}' is neither" in message
+        assert "write what it gives to a file" in message
+    assert "only files and folders travel" in refused(2, ["pipe.py"])
+    assert "only files and folders travel" in refused(2, ["python", "pipe.py"])
+    assert "requirements 'pipe' is not a file" in refused(2, "train.py:main", requirements="pipe")
     with Path("large").open("wb") as file:
         file.truncate(101 << 20)
     message = refused(2, "train.py:main", copies=["large"])
@@ -337,3 +353,84 @@ def test_output_that_fills_the_disk(folder: Path) -> None:
     assert "No space left on device; free some space, remove old jobs" in refused_
     assert ended
     assert removed.startswith("removed ")
+
+
+CUT = """
+import subprocess, sys, time
+from pathlib import Path
+import pyreactant as pr
+job = pr.submit("train.py:main", [str(Path("go").absolute())])
+while job.status().state != "running":
+    time.sleep(0.05)
+filler = Path(sys.argv[1], "filler")
+with filler.open("wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+Path("go").touch()
+jobs = [sys.executable, "-m", "pyreactant", "jobs", "logs", job.id]
+while "is full" not in subprocess.run(jobs, capture_output=True, text=True).stderr:
+    time.sleep(0.1)
+print(subprocess.run(jobs, capture_output=True, text=True).stderr)
+filler.unlink()
+job.wait(timeout=100)
+print(subprocess.run(jobs, capture_output=True, text=True).stderr)
+"""
+
+
+WRITES_LATE = """
+import os, time
+
+def main(go):
+    while not os.path.exists(go):
+        time.sleep(0.05)
+    print("x" * 9000, flush=True)
+    time.sleep(2)
+"""
+
+
+def test_a_log_that_a_full_disk_has_cut(folder: Path) -> None:
+    """It is said, also when there is room again."""
+    Path("train.py").write_text(WRITES_LATE)
+    argv = [*small_disk(folder / "state", 1), sys.executable, "-c", CUT, str(folder / "state")]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran
+    before, after = filter(None, ran.stdout.splitlines())
+    assert before.startswith("pyreactant: the log of process 0 is cut: the disk of ")
+    assert before.endswith(" is full; free some space")
+    assert "the log of process 0 is cut: " in after
+    assert "No space left on device" in after
+
+
+RAISES_ODDLY = r"""
+def main(how):
+    text = "a\udc80b"
+    if how:
+        raise ValueError(text)
+    raise FileNotFoundError(2, text, text)
+"""
+
+
+def test_an_error_with_a_lone_surrogate_can_be_printed(folder: Path) -> None:
+    Path("train.py").write_text(RAISES_ODDLY)
+    for how in (True, False):
+        with pytest.raises(pr.RemoteError) as caught:
+            pr.submit("train.py:main", [how]).result(timeout=60)
+        error = caught.value
+        for text in (str(error), error.traceback, *(row["message"] for row in error.others)):
+            text.encode()
+        assert "a\\udc80b" in str(error)
+
+
+def test_what_a_report_notes_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = _record.create("x", "local", {})
+    record.run.mkdir()
+    report = {"cause": "done", "exit_code": 0, "summary": "", "notes": ["no process joined"]}
+    (record.run / "report.json").write_text(json.dumps(report))
+    record.write_status(ended(record, 0))
+    _record.release(record)
+    assert pr.Job(record).result() is None
+    assert capsys.readouterr().err == "pyreactant: no process joined\n"
+    assert pr.Job(record).status().reason == "no process joined"

@@ -12,7 +12,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.runs import call as _call
-from pyreactant.runs import submit
+from pyreactant.runs.code import check_imports, find_code
 from tests import harness
 from tests.harness import environment
 
@@ -40,7 +40,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_repository(repository: Path, tmp_path: Path) -> None:
     call = _call.resolve("../untracked.py:main")
-    code = submit.find_code(call)
+    code = find_code(call)
     expected = ["data", "link", "package/__init__.py", "package/inner/__init__.py", "train.py"]
     assert sorted(map(str, code.files)) == [*expected, "untracked.py"]
     code.copy(tmp_path / "copy")
@@ -50,7 +50,7 @@ def test_a_repository(repository: Path, tmp_path: Path) -> None:
     assert code.inside(Path.cwd()) == "package"
     assert str(code) == "6 files of code, 0 KiB"
     (repository / "package" / "data").write_text("x")
-    assert Path("package/data") in submit.find_code(call, ["data"]).files
+    assert Path("package/data") in find_code(call, ["data"]).files
 
 
 def test_a_function_of_a_package(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_function_of_a_package(repository: Path, monkeypatch: pytest.MonkeyPat
     call = _call.resolve("package.inner:main")
     assert (call.root, call.file, call.module) == (repository, None, "package.inner")
     assert _call.resolve("json:dumps").root is None, "an installed module is not copied"
-    assert submit.find_code(_call.resolve("json:dumps")).files == ()
+    assert find_code(_call.resolve("json:dumps")).files == ()
 
 
 def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,17 +68,125 @@ def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     Path("more", "data").write_text("")
     Path("other.py").write_text("")
     call = _call.resolve("train.py:main")
-    assert submit.find_code(call).files == [Path("train.py")]
-    assert submit.find_code(call, ["more"]).files == [Path("more/data"), Path("train.py")]
+    assert find_code(call).files == [Path("train.py")]
+    assert find_code(call, ["more"]).files == [Path("more/data"), Path("train.py")]
 
 
 def test_a_repository_that_git_refuses(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / ".git" / "HEAD").write_text("no")
     with pytest.raises(pr.RequirementError, match="git cannot list the files of"):
-        submit.find_code(_call.resolve("../train.py:main"))
+        find_code(_call.resolve("../train.py:main"))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(pr.RequirementError, match="install git"):
-        submit.find_code(_call.resolve("../train.py:main"))
+        find_code(_call.resolve("../train.py:main"))
+
+
+def refused(call: _call.Call, *copies: str) -> str:
+    """The message about a file that would not travel; "" if there is none."""
+    try:
+        check_imports(call, find_code(call, copies))
+    except pr.FileError as error:
+        return str(error)
+    return ""
+
+
+PROGRAMS = {
+    "a module": ("import helper", "helper.py"),
+    "a name of a module": ("from helper import VALUE", "helper.py"),
+    "in a function": ("def main():\n    import helper", "helper.py"),
+    "a package": ("import pack.sub as sub", "pack/__init__.py"),
+    "a module of a package": ("from pack import sub", "pack/__init__.py"),
+    "of a folder without __init__": ("from loose import part", "loose/part.py"),
+    "of what is copied": ("import copied", "helper.py"),
+    "one that may be absent": (
+        "try:\n    import helper\nexcept ImportError:\n    pass",
+        "helper.py",
+    ),
+    "with the name of one of Python's": ("import queue", "queue.py"),
+}
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with modules beside the program."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("helper.py", "pack/__init__.py", "pack/sub.py", "loose/part.py", "queue.py"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("VALUE = 1\n")
+    Path("copied.py").write_text("import helper\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_module_that_does_not_travel(modules: Path, program: str) -> None:
+    text, absent = PROGRAMS[program]
+    Path("train.py").write_text(f"{text}\nmain = print\n")
+    copies = ["copied.py"] if "copied" in text else []
+    message = refused(_call.resolve("train.py:main"), *copies)
+    importing = "copied.py" if copies else "train.py"
+    assert message == (
+        f"{importing} imports {absent}, which would not travel with the job: it is another file; "
+        f"give copies=['{absent}']"
+    )
+    everything = ["helper.py", "pack", "loose", "queue.py", "copied.py"]
+    assert refused(_call.resolve(["train.py"]), *everything) == ""
+
+
+def test_an_untracked_module(repository: Path) -> None:
+    (repository / "package" / "__init__.py").write_text("from . import new\nmain = print\n")
+    (repository / "package" / "new.py").write_text("import train\nimport untracked\n")
+    (repository / "train.py").write_text("import package.new\nmain = print\n")
+    message = refused(_call.resolve("../train.py:main"))
+    assert "train.py imports new.py, which would not travel with the job" in message
+    assert "it is not tracked by git; give copies=['new.py']" in message
+    message = refused(_call.resolve("../train.py:main"), "new.py")
+    assert "new.py imports ../untracked.py" in message
+    git(repository, "add", "--all")
+    assert refused(_call.resolve("../train.py:main")) == ""
+
+
+@pytest.mark.parametrize("kind", ["module", "script", "Julia", "code"])
+def test_other_programs_that_need_a_module(modules: Path, kind: str) -> None:
+    Path("pack", "__main__.py").write_text("import helper\n")
+    Path("train.py").write_text("import helper\n")
+    Path("train.jl").write_text('# include("nothing.jl")\ninclude("part.jl")\n')
+    Path("part.jl").write_text("")
+    words = {
+        "module": ["-m", "pack"],
+        "script": ["train.py", "9"],
+        "Julia": ["julia", "train.jl"],
+        "code": ["-c", "import helper"],
+    }[kind]
+    absent = "part.jl" if kind == "Julia" else "helper.py"
+    assert f" imports {absent}, which would not" in refused(_call.resolve(words))
+    assert refused(_call.resolve(words), absent) == ""
+
+
+def test_modules_that_need_not_travel(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of Python and of packages, those that only a type checker imports, and folders."""
+    Path("json").mkdir()  # without modules it hides nothing
+    Path("train.py").write_text(
+        "import json, os.path, numpy, absent\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    import helper\nmain = print\n"
+    )
+    assert refused(_call.resolve("train.py:main")) == ""
+    Path("train.py").write_text("import helper\nmain = print\n")
+    assert refused(_call.resolve("train.py:main")) != ""
+    monkeypatch.setattr(sys, "path", ["", str(modules), *sys.path])
+    assert refused(_call.resolve("train.py:main")) == "", "PYTHONPATH travels, too"
+
+
+def test_a_module_that_does_not_travel_stops_the_submission(modules: Path) -> None:
+    Path("train.py").write_text("import helper\n")
+    for more in (["--detach"], ["--detach", "--dry-run"], ["--on", "slurm", "--dry-run"]):
+        ran = harness.run(
+            [sys.executable, "-m", "pyreactant", "run", *more, "--", "train.py"],
+            env=environment(XDG_STATE_HOME=str(modules / "state")),
+        )
+        assert ran.returncode == 2, ran
+        assert "train.py imports helper.py, which would not travel" in ran.stderr
+        assert "give --copy helper.py" in ran.stderr
+        assert not (modules / "state").exists()
 
 
 PACKAGE = """

@@ -192,6 +192,23 @@ def test_a_command_as_a_job(folder: Path) -> None:
         jobs[1].check(timeout=60)
 
 
+def test_python_with_code_as_a_job(folder: Path) -> None:
+    """As `pyreactant run` takes it: arguments, the current folder's modules, an exit code."""
+    ran = command("run", "--detach", "--json", "--", "python", "-c", "import sys; sys.exit(4)")
+    job = pr.Job.find(json.loads(ran.stdout)["id"])
+    assert "exit code 4" in job.wait(timeout=60).reason
+    Path("helper.py").write_text("VALUE = 'of the copy'\n")
+    code = "import sys, helper; print(sys.argv, helper.VALUE, __name__)"
+    job = pr.submit(["-c", code, "a b"], copies=["helper.py"])
+    job.check(timeout=60)
+    assert "".join(job.logs()) == "['-c', 'a b'] of the copy __main__\n"
+    assert (job.record.spec["kind"], job.record.what) == ("code", "python -c")
+    with pytest.raises(pr.FileError, match=r"the code imports helper\.py, which would not travel"):
+        pr.submit(["-c", code])
+    with pytest.raises(pr.RemoteError, match="ZeroDivisionError"):
+        pr.submit(["python", "-c", "1 / 0"]).check(timeout=60)
+
+
 SHOWS = """
 import json, os, sys
 found = sys.argv[1:], os.environ["JULIA_LOAD_PATH"], os.environ["PYREACTANT_PROCESS_INDEX"]

@@ -22,6 +22,7 @@ LAWS = {
         "scancelled",
         "told_to_slurm",
         "batch_script_killed",
+        "removed",
         "killed",
     ),  # the others are no matter of it
 }

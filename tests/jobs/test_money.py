@@ -120,6 +120,7 @@ ANSWERS: dict[str, list[Fault]] = {
     "garbage": [Fault("", text=PORTAL, count=10**6)],
     "an empty object": [Fault("", text="{}", count=10**6)],
     "no answer": [Fault("", lost=True, count=10**6)],
+    "a byte at a time": [Fault("", pause=0.9, count=10**6)],
     "a late answer": [Fault("", delay=4.0, code=503, count=10**6)],
 }
 ASKS: dict[str, Callable[[Lost], tuple[str, ...]]] = {
@@ -196,6 +197,16 @@ def test_what_needs_no_answer(lost: Lost, words: tuple[str, ...], code: int) -> 
     assert found == code, output
     assert re.search(AMOUNT, output), output
     assert f"run: pyreactant jobs cancel {lost.job}" in output
+    assert lost.is_recorded()
+
+
+@pytest.mark.slow
+def test_it_says_more_than_once_why(lost: Lost) -> None:
+    """At once, and then each minute: whoever waits for 16 minutes must know for what."""
+    words = ("jobs", "cancel", lost.job, "--timeout", "75")
+    code, output = lost.run(*words, **NO_API)
+    assert code == 8, output
+    assert output.count("deletion has not succeeded yet: Cloud TPU is unreachable") == 2, output
     assert lost.is_recorded()
 
 

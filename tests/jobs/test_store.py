@@ -15,7 +15,7 @@ import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import submit, values
 from pyreactant.runs.call import resolve
-from pyreactant.runs.submit import find_code
+from pyreactant.runs.code import find_code
 from tests.harness import environment
 
 GCLOUD = """#!/bin/sh

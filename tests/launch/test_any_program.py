@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,6 +244,130 @@ def test_the_cluster_that_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.get_local_process_id() is None
     monkeypatch.delenv("PYREACTANT_COORDINATOR_ADDRESS")
     assert cluster.get_coordinator_address().startswith("127.0.0.1:")
+
+
+ASKS_FIRST = """
+import os, sys
+import jax
+if int(os.environ["JAX_NUM_PROCESSES"]) > 1:
+    jax.distributed.initialize(
+        os.environ["JAX_COORDINATOR_ADDRESS"],
+        int(os.environ["JAX_NUM_PROCESSES"]),
+        int(os.environ["JAX_PROCESS_ID"]),
+    )
+print(jax.process_index(), "of", jax.process_count())
+"""
+ALONE = "no process joined the others: none called initialize"
+
+
+def test_a_program_that_initializes_only_if_jax_s_variables_say_so(tmp_path: Path) -> None:
+    program = script(tmp_path, ASKS_FIRST)
+    one = {
+        "JAX_COORDINATOR_ADDRESS": "h",
+        "JAX_COORDINATOR_PORT": "5",
+        "PYREACTANT_NUM_PROCESSES": "1",
+    }
+    for count, settings in ((1, {}), (1, one), (2, {}), (2, one)):
+        folder = tmp_path / f"{count}-{len(settings)}"
+        folder.mkdir()
+        options = ("-n", str(count), "--all-output", "--platform", "cpu")
+        run = run_local(folder, *options, "--", program, settings=settings)
+        assert run.code == 0, run
+        for index in range(count):
+            assert f"{index} of {count}\n" in run.log(index).decode()
+        assert ALONE not in str(run)
+        assert run.report["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import jax; print(jax.process_count())", True),
+        ("import jax, os; os.environ.pop('JAX_NUM_PROCESSES')", True),
+        ("import pyreactant as pr, jax; print(pr.Mesh)", True),
+        ("import os; print(os.environ['PYREACTANT_PROCESS_INDEX'])", False),  # needs no runtime
+        ("import jax; jax.distributed.initialize()", False),
+        ("import jax; jax.distributed.initialize('127.0.0.1:1', 1, 0)", False),  # on purpose
+    ],
+)
+def test_copies_that_do_not_join_are_named_at_the_end(
+    text: str, told: bool, tmp_path: Path
+) -> None:
+    run = run_local(tmp_path, "-n", "2", "--platform", "cpu", "--", script(tmp_path, text))
+    assert run.code == 0, run
+    (note,) = run.report["notes"] or [""]
+    assert note.startswith(ALONE) == told
+    assert (
+        " each of the 2 ran as process 0 of 1" in run.finished[0].log.replace("\n", " ")
+    ) == told
+
+
+EARLY = """
+import sys, jax
+jax.distributed.initialize()
+if jax.process_index() == EARLY:
+    sys.exit(0)
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+print(multihost_utils.process_allgather(jnp.ones(2)))
+"""
+
+
+@pytest.mark.slow  # JAX waits for 30 s
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_plain_program_that_ends_before_the_others(early: int, tmp_path: Path) -> None:
+    program = script(tmp_path, EARLY.replace("EARLY", str(early)))
+    run = run_local(tmp_path, "-n", "3", "--platform", "cpu", "--", program, timeout=240)
+    assert run.code == 1, run
+    report = run.report
+    assert (report["cause"], report["first_error"]["process"]) == ("user", early)
+    assert f"process {early} on " in report["summary"]
+    assert " had ended its program while " in report["summary"]
+    said = run.finished[0].log.replace("\n", " ")
+    assert re.search(rf"process {early} on \S+ ended its program 1\d s ago, and ", said), run
+
+
+NEVER_COMES = """
+import os
+BEGIN
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "2":
+    while True: pass
+WAIT
+"""
+COUNTED = (
+    """
+import numpy as np
+import pyreactant as pr
+mesh = pr.Mesh((len(pr.devices()),), ("i",))
+x = pr.device_put(np.ones((6, 6), np.float32), pr.NamedSharding(mesh, ("i",)))
+x.gather()
+""",
+    "x.gather()",
+    "process 2 on {host} did not begin operation ",
+)
+UNCOUNTED = (
+    """
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+""",
+    "multihost_utils.process_allgather(jnp.ones(2))",
+    "process 2 on {host} did make progress, and they may wait for it",
+)
+
+
+@pytest.mark.parametrize("kind", [COUNTED, UNCOUNTED], ids=["counted", "plain"])
+def test_the_process_that_never_comes_to_an_operation(
+    kind: tuple[str, str, str], tmp_path: Path
+) -> None:
+    begin, wait, words = kind
+    text = NEVER_COMES.replace("BEGIN", begin).replace("WAIT", wait)
+    options = ("-n", "3", "--platform", "cpu", "--stall-timeout", "10", "--end-stalled")
+    run = run_local(tmp_path, *options, "--", script(tmp_path, text), timeout=240)
+    assert run.code == 7, run
+    assert run.report["first_error"]["process"] == 2
+    assert words.format(host=socket.gethostname()) in run.report["summary"]
 
 
 STALL = ("--stall-timeout", "10")

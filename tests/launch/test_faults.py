@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.runs import FAULTY, Run, left_behind, run_local, run_tasks
+from tests.launch.runs import FAULTY, Run, left_behind, run_local, run_tasks, script
 
 CAUSES = {
     "raise": ("user", 1, "raised ValueError: broken here"),
@@ -54,6 +54,29 @@ def check(run: Run, fault: str, process: int) -> None:
         assert "process/supervised" not in report["first_error"]["traceback"]
     if fault in ("stop", "never"):
         assert "faulty.py" in report["first_error"]["stacks"]
+
+
+ABORTS = """
+import os
+import numpy as np
+import pyreactant as pr
+mesh = pr.Mesh((len(pr.devices()),), ("i",))
+x = pr.device_put(np.ones((8, 8), np.float32), pr.NamedSharding(mesh, ("i",)))
+x.gather()
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    os.abort()
+pr.matmul_sharded(x, x).gather()
+"""
+
+
+@pytest.mark.parametrize("stall", ["4", "6"])
+def test_an_abort_that_the_guard_delays_is_no_stall(stall: str, tmp_path: Path) -> None:
+    """Python's lock is held while abort() waits for the guard, so that no pulse comes."""
+    options = ("-n", "2", "--platform", "cpu", "--stall-timeout", stall)
+    run = run_local(tmp_path, *options, "--", script(tmp_path, ABORTS))
+    assert run.code == 6, run
+    assert run.report["first_error"]["process"] == 1
+    assert "was killed by SIGABRT" in run.report["summary"]
 
 
 @pytest.mark.parametrize(("how", "fault", "when", "process"), CASES)

@@ -56,6 +56,20 @@ def test_the_program_sees_what_python_would_show_it(program: list[str], tmp_path
     assert run.report["command"] == [*program, *STRANGE]
 
 
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [("256", 1), ("-256", 1), ("512", 1), ("257", 1), ("0", 0), ("False", 0), ("'x'", 1)],
+)
+def test_an_exit_code_that_the_system_would_cut_to_0(
+    code: str, wanted: int, tmp_path: Path
+) -> None:
+    run = run_script(tmp_path, f"import sys; sys.exit({code})")
+    assert run.code == wanted, run
+    assert run.report["cause"] == ("user" if wanted else "done")
+    cut = f"sys.exit({code}) would end with 0, as if the program had succeeded; it ends with 1"
+    assert (cut in run.log(0).decode()) == (code in ("256", "-256", "512"))
+
+
 def test_option_m_of_run_itself(tmp_path: Path) -> None:
     (tmp_path / "says.py").write_text(SAYS)
     run = run_local(tmp_path, "-m", "says", "--quiet", "x")
@@ -131,7 +145,6 @@ NO_FAILURE = [
     "import threading\nthreading.Thread(target=lambda: 1 / 0).start()",
     "import sys; sys.exit(0)",
     "import sys; sys.exit(None)",
-    "import sys; sys.exit(256)",
     "import sys, os, time\nsys.stdout.close(); sys.stderr.close(); os.closerange(0, 3)\n"
     "time.sleep(0.3)",
     "import os, time\nos.closerange(3, 100); time.sleep(0.6)",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyreactant.process.group.group import around_proxies
 from tests import harness
 from tests.harness import (
     Finished,
@@ -125,13 +126,71 @@ def test_two_processes_with_one_index(tmp_path: Path) -> None:
     assert "not all 3 processes came" in both + finished[0].log
 
 
+PROXY = "http://127.0.0.1:9"  # nobody listens there; gRPC would wait for it until the timeout
+PLAIN_JAX = """
+import os, sys
+assert "127.0.0.1" in os.environ["no_proxy"].split(",")  # for any program, without JAX too
+import jax
+if sys.argv[1:]:
+    jax.distributed.initialize(sys.argv[1], 2, int(os.environ["PYREACTANT_PROCESS_INDEX"]))
+else:
+    jax.distributed.initialize()
+print(jax.process_count(), os.environ["no_proxy"], flush=True)
+"""
+
+
 def test_web_proxies_are_gone_around(tmp_path: Path) -> None:
-    """gRPC would connect through the proxy and hang until the timeout."""
-    proxy = f"http://127.0.0.1:{free_port()}"
-    settings = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "example.org"}
+    settings = {"http_proxy": PROXY, "https_proxy": PROXY, "no_proxy": "example.org"}
     check_all_passed(
         run_program("exchange_and_total", tmp_path, processes=2, devices=1, settings=settings)
     )
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "proxies", "no_proxy"),
+    [
+        ("", {"http_proxy": PROXY}, "127.0.0.1"),
+        ("", {"grpc_proxy": PROXY, "no_grpc_proxy": "", "no_proxy": "b"}, "b,127.0.0.1"),
+        ("localhost", {"https_proxy": PROXY, "NO_PROXY": "a.org"}, "a.org,127.0.0.1,localhost"),
+        ("[::1]", {"all_proxy": PROXY, "http_proxy": PROXY}, "127.0.0.1,::1"),
+    ],
+)
+def test_plain_jax_goes_around_web_proxies(
+    tmp_path: Path, coordinator: str, proxies: dict[str, str], no_proxy: str
+) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN_JAX)
+    program = [str(script), *([f"{coordinator}:{free_port()}"] if coordinator else [])]
+    options = ["--processes", "2", "--platform", "cpu", "--out", str(tmp_path / "run"), "--"]
+    argv = [sys.executable, "-m", "pyreactant", "run", *options, *program]
+    (finished,) = spawn([argv], [environment(**proxies)], tmp_path, 120)
+    assert finished.code == 0, finished.log
+    for process in range(2):
+        log = (tmp_path / "run" / f"process-{process}.log").read_text()
+        assert log.splitlines()[-1] == f"2 {no_proxy}"
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings"),
+    [
+        ({}, {}),
+        ({"no_proxy": "a"}, {}),
+        ({"http_proxy": ""}, {}),
+        ({"HTTPS_PROXY": PROXY}, {"no_proxy": "h"}),
+        ({"all_proxy": PROXY, "no_proxy": "a,h,b"}, {}),
+        (
+            {"http_proxy": PROXY, "no_proxy": "a", "NO_PROXY": "b"},
+            {"no_proxy": "a,h", "NO_PROXY": "b,h"},
+        ),
+        ({"http_proxy": PROXY, "NO_PROXY": "b,"}, {"no_proxy": "b,h", "NO_PROXY": "b,h"}),
+        ({"http_proxy": PROXY, "no_grpc_proxy": ""}, {"no_proxy": "h", "no_grpc_proxy": "h"}),
+    ],
+)
+def test_lists_of_hosts_without_a_proxy(environ: dict[str, str], settings: dict[str, str]) -> None:
+    assert around_proxies("h:1", environ) == settings
+    wanted = {name: value.replace("h", "::1") for name, value in settings.items()}
+    environ = {name: value.replace("h,", "::1,") for name, value in environ.items()}
+    assert around_proxies("[::1]:1", environ) == wanted
 
 
 def test_environment_of_part_of_a_run(tmp_path: Path) -> None:

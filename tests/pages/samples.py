@@ -8,8 +8,8 @@ from typing import Any
 from pyreactant import Mesh
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.hlo.collective import Collective
+from pyreactant.fit.layouts.layouts import Layout
 from pyreactant.fit.plan.candidate import Candidate
-from pyreactant.fit.plan.layouts import Layout
 from pyreactant.fit.plan.report import Plan
 from pyreactant.fit.preflight.diff import Difference
 from pyreactant.fit.preflight.report import DeviceBytes, Operand, Preflight, Roofline

@@ -55,3 +55,16 @@ def test_main_sbatch_has_the_example_it_is_made_of() -> None:
 def test_scripts_parse(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_has_every_variable_that_a_script_sets_or_drops() -> None:
+    text = (REPOSITORY / "docs" / "run.md").read_text()
+    table = text[text.index("### What is set, dropped or passed on") :]
+    script = (REPOSITORY / "slurm" / "main.sbatch").read_text()
+    patterns = (r"^export (\w+)=", r"^  ?unset (?!\$)([\w ]+)$", r"^[A-Z]\S+= ([\w ]+)$")
+    lines = [line for pattern in patterns for line in re.findall(pattern, script, re.MULTILINE)]
+    names = {name for line in lines for name in line.split()} - {"PYREACTANT_PYTHON"}
+    assert len(names) > 12
+    rows = re.findall(r"`([A-Z]\w+?)(\*?)`", table)
+    for name in names - {"PYREACTANT_BACKENDS"}:
+        assert any(name == row or (star and name.startswith(row)) for row, star in rows), name

@@ -101,6 +101,109 @@ def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
     assert not (output / ".secret").exists()
 
 
+ALLOCATIONS = {
+    "GPUs of a task": (["--ntasks=1", "--gpus-per-task=1"], ["--nodes=2"], set()),
+    "GPUs of a node": (["--gpus-per-node=2", "--gpu-bind=closest"], ["--nodes=1"], set()),
+    "memory": (
+        ["--ntasks=1", "--mem-per-cpu=10"],
+        ["--nodes=1", "--mem=2000"],
+        {"SLURM_MEM_PER_NODE"},
+    ),
+    "memory of a node": (["--mem=1000"], ["--nodes=1", "--mem-per-cpu=9"], {"SLURM_MEM_PER_CPU"}),
+    "tasks": (["--ntasks=6", "--ntasks-per-node=3"], ["--nodes=2"], set()),
+}
+OF_ALLOCATIONS = {
+    *("SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_NODE", "SLURM_GPU_BIND", "SLURM_GPUS"),
+    *("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE"),
+}
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+def test_a_job_that_is_submitted_inside_an_allocation(
+    cluster: Cluster, tmp_path: Path, allocation: str
+) -> None:
+    """It is as if it was submitted outside, from the allocation's shell or from a step."""
+    outer, inner, expected = ALLOCATIONS[allocation]
+    numbers = []
+    program = ["sh", "-c", "env | grep ^SLURM_"]
+    for before in ([], ["srun", "--overlap", "--ntasks=1", "--nodes=1"]):
+        sbatch = ["sbatch", "--parsable", *inner, "--cpus-per-task=1", MAIN, *program]
+        argv = ["salloc", "--quiet", *outer, *before, *sbatch]
+        ran = cluster.run(argv, env=settings(PYREACTANT_BACKENDS="jax"), cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        numbers.append(int(ran.stdout.split(";")[0]))
+    for number in numbers:
+        job = cluster.wait(number, timeout=200)
+        printed = (tmp_path / f"pyreactant-{number}.out").read_text()
+        assert (job.state, job.code) == ("COMPLETED", 0), printed
+        logs = [*tmp_path.glob(f"pyreactant-runs/job-{number}/jax/process-*.log")]
+        assert len(logs) == int(inner[0][-1]), printed
+        kept = {line.partition("=")[0] for log in logs for line in log.read_text().splitlines()}
+        assert kept & OF_ALLOCATIONS == expected, printed
+
+
+def test_a_job_keeps_what_it_asked_for_itself(cluster: Cluster, tmp_path: Path) -> None:
+    inner = ["--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", "--gpus-per-task=1"]
+    program = ["sh", "-c", "env | grep ^SLURM_"]
+    sbatch = [*inner, "--mem-per-cpu=9", "--gpu-bind=closest", MAIN, *program]
+    number = cluster.submit(sbatch, env=settings(PYREACTANT_BACKENDS="jax"), cwd=tmp_path)
+    assert cluster.wait(number, timeout=200).code == 0
+    log = tmp_path / "pyreactant-runs" / f"job-{number}" / "jax" / "process-1.log"
+    kept = {line.partition("=")[0] for line in log.read_text().splitlines()}
+    assert kept & OF_ALLOCATIONS == {"SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_MEM_PER_CPU"}
+
+
+def test_a_job_that_a_task_of_an_array_submits(cluster: Cluster, tmp_path: Path) -> None:
+    """It is no task of that array, nor a restart, nor a process of another run."""
+    inner = ["sbatch", "--parsable", "--nodes=1", "--cpus-per-task=1", MAIN, "true"]
+    script = tmp_path / "script"
+    script.write_text(
+        "#!/bin/sh\nexport SLURM_RESTART_COUNT=3 PYREACTANT_PROCESS_INDEX=1 JAX_PROCESS_ID=1\n"
+        f"export PYREACTANT_NUM_PROCESSES=2 JAX_NUM_PROCESSES=2\n{shlex.join(inner)} >number\n"
+    )
+    array = cluster.submit(
+        ["--array=4", str(script)], env=settings(PYREACTANT_BACKENDS="jax"), cwd=tmp_path
+    )
+    cluster.wait(array)
+    number = int((tmp_path / "number").read_text())
+    job = cluster.wait(number, timeout=200)
+    printed = (tmp_path / f"pyreactant-{number}.out").read_text()
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
+    assert f"job {number} (restart 0)" in printed
+    assert (tmp_path / "pyreactant-runs" / f"job-{number}" / "jax" / "report.json").exists()
+
+
+def test_runs_and_cross_checks_that_are_submitted_inside_an_allocation(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    check = ["crosscheck", "--on", "slurm", "--backends=jax", "--size=8", "--cpus-per-task=1"]
+    argv = [sys.executable, "-m", "pyreactant", *check, "--nodes=2", "--platform=cpu"]
+    outer = ["salloc", "--quiet", "--ntasks=1", "--gpus-per-task=1"]
+    ran = cluster.run([*outer, *argv], env=settings(), cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    number = int(ran.stdout.split()[2].rstrip(";"))
+    job = cluster.wait(number, timeout=200)
+    printed = (tmp_path / f"pyreactant-{number}.out").read_text()
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
+    (tmp_path / "program.py").write_text("print('it runs')\n")
+    options = ["--on", "slurm", "--nodes=2", "--platform=cpu"]
+    argv = [sys.executable, "-m", "pyreactant", "run", *options, "--", "program.py"]
+    more = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    ran = cluster.run([*outer, *argv], env=settings(**more), cwd=tmp_path, timeout=200)
+    assert (ran.returncode, ran.stdout) == (0, "it runs\n"), ran
+
+
+def test_no_runtime_on_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """The job fails and says how to get one; it does not run nothing and end well."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules |= dict.fromkeys(('jax', 'juliacall'))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    job, printed, _ = run(cluster, tmp_path, PYTHONPATH=path)
+    assert (job.state, job.code) == ("FAILED", 3), printed
+    assert "no runtime is available: the package jax is not installed; run python -m" in printed
+
+
 def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) -> None:
     """The step fails because its folder is taken; the older records must not be called right."""
     older = tmp_path / "out" / "jax"

@@ -10,7 +10,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.arrays.runtimes.jax.convert import hardware_order
 from pyreactant.base.slices.topology import Topology, topology
-from pyreactant.fit.plan.machine import loads_of, slice_machine
+from pyreactant.fit.layouts.machine import loads_of, slice_machine
 from pyreactant.fit.preflight.preflight import preflight
 from tests.harness import REPOSITORY
 from tests.tpu.test_topology_libtpu import ask

@@ -18,8 +18,8 @@ import pyreactant as pr
 from pyreactant.arrays.draw import Point, scatter
 from pyreactant.arrays.text import parse_mesh, parse_spec
 from pyreactant.base.slices.topology import topology
+from pyreactant.fit.layouts.layouts import Layout
 from pyreactant.fit.plan.candidate import Candidate, ranked
-from pyreactant.fit.plan.layouts import Layout
 from pyreactant.fit.plan.plan import plan
 from pyreactant.fit.plan.report import Plan
 from tests import harness
@@ -309,8 +309,7 @@ def test_flags_read_back() -> None:
     ids = (0, 2, 1, 3)
     mesh = pr.Mesh((2, 2), ("slice", "x"), ids)
     specs = ((("slice", "x"), None), (None, "x"))
-    one = Candidate(layout=Layout(mesh, specs, ("slice", None), 1.0))
-    words = one.flags()
+    words = Layout(mesh, specs, ("slice", None), 1.0).flags()
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert options == {
         "--mesh": "slice=2,x=2",
@@ -321,7 +320,7 @@ def test_flags_read_back() -> None:
     }
     assert parse_mesh(options["--mesh"], ids) == mesh
     assert pr.NamedSharding(mesh, parse_spec(options["--spec"])) == pr.NamedSharding(mesh, specs[0])
-    usual = Candidate(layout=Layout(mesh, (("x", None), ("x", None)), ("x", None), 1.0))
+    usual = Layout(mesh, (("x", None), ("x", None)), ("x", None), 1.0)
     assert "--y-spec" not in usual.flags()
     assert "--out-spec" not in usual.flags()
 

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant.arrays.matmul import default_mesh
 from pyreactant.base.slices.topology import topology
-from pyreactant.fit.plan.layouts import (
+from pyreactant.fit.layouts.layouts import (
     factorisations,
     layout_of,
     product_layouts,
     program_layouts,
     promising,
 )
-from pyreactant.fit.plan.machine import Machine, local_machine, slice_machine
-from pyreactant.fit.plan.model import Product
+from pyreactant.fit.layouts.machine import Machine, local_machine, slice_machine
+from pyreactant.fit.layouts.model import Product
 
 
 def machine(name: str, num_slices: int = 1, dtype: str = "bfloat16") -> Machine:

@@ -6,7 +6,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.base.slices.topology import topologies, topology
-from pyreactant.fit.plan.machine import along_network, chips_of, loads_of, slice_machine
+from pyreactant.fit.layouts.machine import along_network, chips_of, loads_of, slice_machine
 
 EVERY = [found.name for found in topologies(64)]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.fit.plan.layouts import aligned_entries, specs_of
-from pyreactant.fit.plan.model import (
+from pyreactant.fit.layouts.layouts import aligned_entries, specs_of
+from pyreactant.fit.layouts.model import (
     LOOPS,
     NONE,
     K,

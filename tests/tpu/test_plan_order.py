@@ -9,11 +9,11 @@ import pytest
 import pyreactant as pr
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.compiler import ask
+from pyreactant.fit.layouts.layouts import Spec, layout_of
+from pyreactant.fit.layouts.machine import slice_machine
+from pyreactant.fit.layouts.model import Product, loops
 from pyreactant.fit.plan.candidate import Candidate, ranked
 from pyreactant.fit.plan.evaluate import Pool, Trials
-from pyreactant.fit.plan.layouts import Spec, layout_of
-from pyreactant.fit.plan.machine import slice_machine
-from pyreactant.fit.plan.model import Product, loops
 from tests.harness import require
 from tests.tpu.recorded import Recorded
 

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.matmul import MATMUL, default_out_spec
 from pyreactant.arrays.sharding import Aval
+from pyreactant.arrays.text import bytes_text
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.preflight import alternatives
-from pyreactant.fit.preflight.alternatives import matmul_bytes
 from pyreactant.fit.preflight.preflight import preflight
-from pyreactant.fit.request import PreflightRequest
 
 GIB = 2**30
 
@@ -108,12 +106,24 @@ def test_does_not_fit() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_what_is_called_fitting_fits() -> None:
-    """By the count nothing fits, but the compiler gathers a part at a time: only it can decide."""
+    """The options are those of the command, and what they ask for fits."""
     (advice,) = preflight("matmul", topology="v6e-128", size=393216, dtype="bfloat16").alternatives
-    assert advice == "fits with --topology v6e-256 --mesh 16x16: 27 GiB on each device, compiled"
-    mesh = pr.Mesh((16, 16), ("x", "y"))
-    asked = preflight("matmul", topology="v6e-256", size=393216, dtype="bfloat16", mesh=mesh)
-    assert asked.fits
+    options, _, size = advice.removeprefix("fits with ").partition(": ")
+    assert options == (
+        "--topology v6e-256 --mesh x=8,y=4,z=8 --spec x,y --y-spec y,z --out-spec x+y,z"
+    )
+    asked = preflight(
+        "matmul",
+        topology="v6e-256",
+        size=393216,
+        dtype="bfloat16",
+        mesh=pr.Mesh((8, 4, 8), ("x", "y", "z")),
+        spec=("x", "y"),
+        y_spec=("y", "z"),
+        out_spec=(("x", "y"), "z"),
+    )
+    assert asked.bytes_per_device is not None
+    assert size == f"{bytes_text(asked.bytes_per_device.total)} on each device, compiled"
 
 
 @pytest.mark.usefixtures("compiler")
@@ -243,21 +253,3 @@ def test_a_program_that_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert flops is not None
     assert more is not None
     assert flops < more
-
-
-@pytest.mark.parametrize(
-    ("x_spec", "y_spec", "blocks"),
-    [
-        (("x", None), (None, "y"), 4 + 4 + 1),  # nothing to gather
-        (("x", "y"), ("x", "y"), 1 + 1 + 1 + 4 + 4),  # both are gathered along the inner dimension
-        ((None, "x"), ("x", None), 4 + 4 + 16 + 16),  # partial products of full size
-        ((None, None), (None, None), 16 * 3),
-    ],
-)
-def test_bytes_counted_without_a_compiler(x_spec: Any, y_spec: Any, blocks: int) -> None:
-    """Bytes in units of a block, a sixteenth of a matrix, on 4x4 devices."""
-    mesh = pr.Mesh((4, 4), ("x", "y"))
-    x, y = (aval((64, 64), spec, mesh) for spec in (x_spec, y_spec))
-    out = pr.NamedSharding(mesh, default_out_spec(x.sharding, y.sharding))
-    request = PreflightRequest(MATMUL, (x, y), topology("v6e-16"), out, None, {})
-    assert matmul_bytes(request) == blocks * 64 * 64 // 16 * 4

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 import subprocess
 import sys
 
@@ -11,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.base.slices.generations import GENERATIONS
+from pyreactant.base.slices.generations import GENERATIONS, GKE
 from pyreactant.base.slices.topology import Topology, chips, layer, nearest, topologies, topology
 from tests import harness
-from tests.harness import environment
+from tests.harness import REPOSITORY, environment
 
 EVERY = list(topologies())
 NAMES = [found.name for found in EVERY]
@@ -140,7 +141,17 @@ def test_a_guide_that_is_wrong() -> None:
         ("v6e 16", "the nearest are v6e-16"),
         ("v2-16", "the nearest are v2-"),
         ("v6e-99999999999999999999", "the nearest are v6e-256"),
-        ("", r"name a slice as v6e-16, v5litepod-16, v5p-32 or v4-64, or a generation and shape"),
+        ("", r"name a slice as v6e-16, v5litepod-16, v5p-32 or v4-64, a generation and shape"),
+        ("v5p-2x2x", "the nearest are v5p:2x2x1"),
+        ("tpu-v5p-slice:2x2x5", "the nearest are v5p:2x2x4"),
+        ("tpu-v5p-slices:2x2x4", "the nearest are v5p:2x2x4"),
+        ("tpu-v5-litepod-slice:4x4", "the nearest are v5e:4x4"),
+        ("tpu-v5-lite-device:4x4", "the nearest are v5e:4x4, v5e:2x4"),  # it is one VM
+        ("ct5l-hightpu-4t:2x4", "the nearest are v5e:2x4"),
+        ("ct5p-hightpu-2t", "the nearest are v5p-8"),  # Cloud TPU has no such slice
+        ("ct6e-standard-16t", "the nearest are v6e-16"),
+        ("tpu-v5p-slice", "is GKE's label for all slices of v5p; add .* as in tpu-v5p-slice:2x4x4"),
+        ("tpu-v5-lite-device", "add the topology of the slice, as in tpu-v5-lite-device:2x4"),
         (16, "a slice is named as 'v6e-16' or 'v6e:4x4', got 16"),
     ],
 )
@@ -165,6 +176,49 @@ def test_any_text_is_a_slice_or_our_error(name: str) -> None:
     except pr.InvalidArgumentError:
         for near in nearest(name):
             assert topology(near).name
+
+
+@pytest.mark.parametrize(
+    ("gke", "name", "hosts"),
+    [
+        ("tpu-v4-podslice:2x2x4", "v4-32", 4),
+        ("tpu-v5-lite-device:2x4", "v5e-8", 1),
+        ("tpu-v5-lite-podslice:4x4", "v5e-16", 4),
+        ("tpu-v5p-slice:2x2x4", "v5p-32", 4),
+        ("tpu-v5p-slice:4x4x16", "v5p:4x4x16", 64),
+        ("TPU-v6e-slice:16x16", "v6e-256", 64),
+        ("tpu7x:2x2x2", "tpu7x-16", 2),
+        ("tpu7x-4x4x4", "tpu7x-128", 16),
+        ("ct4p-hightpu-4t:2x2x2", "v4-16", 2),
+        ("ct5l-hightpu-8t", "v5e-8", 1),
+        ("ct5lp-hightpu-1t", "v5e-1", 1),
+        ("ct5p-hightpu-4t", "v5p-8", 1),
+        ("ct6e-standard-8t", "v6e-8", 1),
+        ("ct6e-standard-4t:2x4", "ct6e-standard-4t:2x4", 2),
+        ("tpu7x-standard-4t:2x2x2", "tpu7x-16", 2),
+    ],
+)
+def test_names_of_gke(gke: str, name: str, hosts: int) -> None:
+    """Its labels with a topology, and its machine types with or without one."""
+    slices = topology(gke)
+    assert (slices.name, slices.hosts) == (name, hosts)
+    assert topology(slices.name) == slices
+
+
+def test_the_table_of_machine_types() -> None:
+    """The rows of docs/tpu.md are those of Google's table that this package reads."""
+    text = (REPOSITORY / "docs" / "tpu.md").read_text()
+    rows = re.findall(r"^\| (\S+) \| (`tpu.*) \| (`.*t`) \|$", text, re.MULTILINE)
+    shown: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for generation, labels, machines in rows:
+        shown |= dict.fromkeys(re.findall("`(.*?)`", labels), (generation, ()))
+        for machine in re.findall("`(.*?)`", machines):
+            family, _, chips = machine[:-1].rpartition("-")
+            shown[family] = (generation, (*shown.get(family, ("", ()))[1], int(chips)))
+    assert shown == {
+        "tpu7x": ("tpu7x", ()),
+        **{name: (gke.generation, gke.chips) for name, gke in GKE.items()},
+    }
 
 
 def test_picture_has_each_chip_once() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pyreactant.base.slices.generations import GENERATIONS, GIB, shapes
 from pyreactant.base.slices.topology import Topology, topologies, topology
-from pyreactant.fit.plan.machine import chips_of
+from pyreactant.fit.layouts.machine import chips_of
 from tests.harness import environment, require
 
 KINDS = {

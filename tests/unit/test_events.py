@@ -86,6 +86,7 @@ def test_a_message_is_plain_json() -> None:
         "phase": "started",
         "collectives": 0,
         "code": None,
+        "alone": False,
         "process": 1,
         "age": 0.0,
     }

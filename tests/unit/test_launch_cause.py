@@ -270,6 +270,70 @@ def test_a_crash_explains_the_broken_connections(number: int) -> None:
     assert verdict(*broken, raised).process == 0
 
 
+JAX_ABORTS = "F1 client.h:80] Terminating process because the JAX distributed service detected"
+NO_KEY = "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize(
+    "broke",
+    [
+        [error(40.0, "JaxRuntimeError", NO_KEY), exited(40.3, 1)],
+        [{**exited(40.0, -6), "log_tail": f"step 1\n{JAX_ABORTS} fatal errors. heartbeat"}],
+        [error(40.0, "ValueError", "x", f"XlaRuntimeError: {GLOO}")],
+    ],
+)
+def test_a_program_that_ended_early_is_why_others_waited_in_vain(
+    broke: list[Event], early: int
+) -> None:
+    """JAX's own collectives are not counted, and it gives up after minutes."""
+    came = phase(1.0, "initialized")
+    ended = process(early, came, phase(2.2, "ending", 0, 0), exited(40.2, -6))
+    others = [process(i, came, *broke) for i in range(3) if i != early]
+    found = verdict(ended, *others)
+    assert (found.cause, found.process, found.exit_code) == ("user", early, 1)
+    assert found.at == pytest.approx(2.2)
+    still = ", ".join(f"process {i} on host{i}" for i in range(3) if i != early)
+    start = f"process {early} on host{early} had ended its program while {still} still ran; 38 s "
+    assert found.summary.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "culprit"),
+    [(f"{JAX_ABORTS} fatal errors. heartbeat", "user", 1), ("assertion failed", "lost", 0)],
+)
+def test_an_abort_of_jax_and_one_of_the_program_after_an_early_end(
+    words: str, cause: str, culprit: int
+) -> None:
+    """JAX aborts one process, and another loses its connection to that."""
+    came = phase(1.0, "initialized")
+    found = verdict(
+        process(0, came, {**exited(303.53, -6), "log_tail": words}),
+        process(1, came, phase(2.9, "ending", 0, 0), exited(303.56, -6)),
+        process(2, came, error(303.5, "ValueError", GLOO), exited(303.58, 1)),
+    )
+    assert (found.cause, found.process) == (cause, culprit)
+
+
+@pytest.mark.parametrize(
+    ("before", "broke", "cause"),
+    [
+        ([phase(2.2, "ending", 0, 0)], [exited(40, -6)], "lost"),  # its own abort says nothing
+        ([phase(2.2, "ending", 0, 0)], [exited(40, -15)], "lost"),  # a signal from outside
+        ([phase(2.2, "ending", 0, 0)], [error(40, "KeyError", "x"), exited(40, 1)], "user"),
+        ([phase(39.9, "ending", 0, 0)], [error(40, "JaxRuntimeError", NO_KEY)], "lost"),
+        ([], [error(40, "JaxRuntimeError", NO_KEY)], "lost"),
+    ],
+)
+def test_the_end_of_another_program_explains_nothing_else(
+    before: list[Event], broke: list[Event], cause: str
+) -> None:
+    came = phase(1.0, "initialized")
+    found = verdict(process(0, came, *broke), process(1, came, *before))
+    assert (found.cause, found.process) == (cause, 0)
+    assert "had ended its program" not in found.summary
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -444,7 +508,9 @@ def test_a_taken_port_is_the_failure_of_process_0() -> None:
     assert (found.cause, found.exit_code, found.process) == ("rendezvous", 4, 0)
 
 
-async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple[Any, list[Go]]:
+async def run_with_ports(
+    ports: Sequence[int], free: int, folder: Path, max_restarts: int = 0
+) -> tuple[Any, list[Go]]:
     """A head whose process 0 can listen on one port only, and the orders to start."""
     left, orders, taken = list(ports), list[Go](), PortTakenError("no")
 
@@ -457,7 +523,7 @@ async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple
             head.apply(Exited(0, "", process=0) if ends else Raised.of(taken, 0))
 
     head = Head(
-        RunOptions(["-m", "this"], quiet=True),
+        RunOptions(["-m", "this"], quiet=True, max_restarts=max_restarts),
         [ProcessState(0)],
         broadcast,
         coordinator=lambda: f"h:{left.pop(0)}",
@@ -481,6 +547,13 @@ def test_the_runtime_gets_another_port(tmp_path: Path) -> None:
         "other programs took each of the 4 ports that the supervisor chose on process 0's machine "
         "for the runtime, the last of them h:3; start the run again"
     )
+    # Then it is a failure, after which --max-restarts counts.
+    report, orders = asyncio.run(run_with_ports(range(9), 5, tmp_path, max_restarts=2))
+    assert (report.cause, len(report.restarts)) == ("done", 2)
+    assert [o.restarts for o in orders] == [0, 0, 0, 0, 1, 2]
+    assert report.restarts[0]["cause"] == "rendezvous"
+    report, orders = asyncio.run(run_with_ports(range(9), 8, tmp_path, max_restarts=1))
+    assert (report.cause, len(report.restarts), len(orders)) == ("rendezvous", 1, 5)
 
 
 def test_a_rendezvous_names_the_absent() -> None:

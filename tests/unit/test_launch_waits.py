@@ -1,6 +1,6 @@
 """What the head says while a process waits for others."""
 
-from pyreactant.process.events import Pulse
+from pyreactant.process.events import Phase, Pulse
 from pyreactant.runs.supervisor.state import ProcessState
 from pyreactant.runs.supervisor.watch import FIRST, Waits
 
@@ -15,7 +15,7 @@ def states(*counts: tuple[int, bool]) -> list[ProcessState]:
 
 def test_a_long_wait_is_said_while_it_lasts() -> None:
     waits, run = Waits(), states((9, True), (8, False), (9, True))
-    said = [(now, text) for now in range(100, 400) if (text := waits.message(run, float(now)))]
+    said = [(now, text) for now in range(100, 400) for text in waits.messages(run, float(now))]
     assert said == [
         (
             100 + seconds,
@@ -29,11 +29,40 @@ def test_a_long_wait_is_said_while_it_lasts() -> None:
 def test_nothing_is_said_of_a_slow_operation() -> None:
     """All have begun it, or nobody waits, or the wait is new."""
     for run in (states((9, True), (9, True)), states((9, False), (8, False))):
-        assert Waits().message(run, 1000.0) is None
-    assert Waits().message(states((9, True), (8, False)), 100.0 + FIRST - 1) is None
+        assert not list(Waits().messages(run, 1000.0))
+    assert not list(Waits().messages(states((9, True), (8, False)), 100.0 + FIRST - 1))
 
 
 def test_several_have_not_begun() -> None:
-    text = Waits().message(states((9, True), *[(3, False)] * 6), 170.0)
-    assert text is not None
+    (text,) = Waits().messages(states((9, True), *[(3, False)] * 6), 170.0)
     assert text.endswith("process 4 on host4 and 2 more have not begun")
+
+
+def test_the_early_end_of_a_program_is_said_once() -> None:
+    waits, run = Waits(), states((0, False), (0, False), (0, False))
+    for state in run:
+        state.apply(Phase("initialized"), 100.0)
+    run[1].apply(Phase("ending", code=0), 102.0)
+    said = [(now, text) for now in range(100, 200) for text in waits.messages(run, float(now))]
+    others = "process 0 on host0, process 2 on host2 still run"
+    assert said == [
+        (
+            113,
+            f"process 1 on host1 ended its program 11 s ago, and {others}; a collective operation "
+            "that waits for it never ends",
+        )
+    ]
+
+
+def test_nothing_is_said_of_programs_that_need_no_other() -> None:
+    """They have no runtime, or all have ended, or the end is an error, which the report has."""
+    alone, ended, failed = (states((0, False), (0, False)) for _ in range(3))
+    alone[0].apply(Phase("ending", code=0), 100.0)
+    for run in (ended, failed):
+        for state in run:
+            state.apply(Phase("initialized"), 100.0)
+    for state in ended:
+        state.apply(Phase("ending", code=0), 100.0)
+    failed[0].apply(Phase("ending", code=3), 100.0)
+    for run in (alone, ended, failed):
+        assert not list(Waits().messages(run, 1000.0))

@@ -1,12 +1,18 @@
 """Launchers of plain variables: what says that there are several processes never runs as one."""
 
+import dataclasses
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pyreactant as pr
 from pyreactant.process.group import resolve
+from pyreactant.process.group.cloud_tpu import gke
+from pyreactant.process.group.mpi import open_mpi
 from pyreactant.process.group.plain import LAUNCHERS, Launcher
+from pyreactant.process.group.slurm import slurm
 from tests.harness import REPOSITORY
 
 JAX = {"JAX_COORDINATOR_ADDRESS": "h:6666", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
@@ -55,21 +61,55 @@ def test_resolved(environ: dict[str, str], source: str, address: str) -> None:
     assert (group.coordinator_address or "").startswith(address)
 
 
-@pytest.mark.parametrize(
-    "launcher", [row for row in LAUNCHERS if not row.address], ids=lambda row: row.name
-)
-def test_refused_by_the_names_of_the_variables(launcher: Launcher) -> None:
-    said = {launcher.count: "2", launcher.index: "1"}
-    said.pop("", None)
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """A row of docs/run.md: variables, and what they say."""
+
+    names: tuple[str, ...]
+    kind: str
+    what: str
+
+    def several(self, name: str) -> dict[str, str]:
+        """An environment in which one of the variables says that there are two processes."""
+        value = {"number": "2", "index": "1", "hosts": "a,b"}[self.kind]
+        return {**({"SLURM_JOB_ID": "14"} if name.startswith("SLURM_") else {}), name: value}
+
+
+def documented() -> list[Said]:
+    text = (REPOSITORY / "docs" / "run.md").read_text().partition("### Launchers")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n\nA shell")[0].splitlines()]
+    return [
+        Said(tuple(re.findall("`(\\w+)`", row[0])), row[1], row[3]) for row in rows if len(row) == 4
+    ][1:]
+
+
+ROWS = documented()
+SAYING = [(row, name) for row in ROWS if row.kind != "-" for name in row.names]
+
+
+@pytest.mark.parametrize(("row", "name"), SAYING, ids=[name for _, name in SAYING])
+def test_none_alone_says_several_in_vain(row: Said, name: str) -> None:
+    """One variable is not enough to resolve a run: it, or what is absent beside it, is named."""
+    environ = row.several(name)
     with pytest.raises(pr.InvalidArgumentError) as caught:
-        resolve(environ=said)
-    for name, value in said.items():
-        assert f"{name}={value}" in str(caught.value)
-    assert "PYREACTANT_NUM_PROCESSES=1 to run alone" in str(caught.value)
-    assert resolve(environ=said | {"PYREACTANT_NUM_PROCESSES": "1"}).num_processes == 1
-    assert resolve(environ={name: str(int(value) - 1) for name, value in said.items()}).source == (
-        "one process"
+        resolve(environ=environ)
+    assert name.partition("_")[0].upper() in str(caught.value).upper()
+    assert resolve(environ=environ | {"PYREACTANT_NUM_PROCESSES": "1"}).num_processes == 1
+
+
+@pytest.mark.parametrize("name", [name for row in ROWS if row.kind == "-" for name in row.names])
+def test_the_others_say_nothing_alone(name: str) -> None:
+    # An address without the numbers is half of what is needed.
+    if "ADDRESS" not in name or name in ("MEGASCALE_COORDINATOR_ADDRESS", "RAY_ADDRESS"):
+        assert resolve(environ={name: "7"} | ONE_TASK).num_processes == 1
+
+
+@pytest.mark.parametrize("launcher", [row for row in LAUNCHERS if not row.address_of])
+def test_one_process_of_a_launcher(launcher: Launcher) -> None:
+    said = dict.fromkeys(launcher.counts.split(), "1") | dict.fromkeys(
+        launcher.indexes.split(), "0"
     )
+    assert resolve(environ=said).num_processes == 1
 
 
 @pytest.mark.parametrize(
@@ -80,6 +120,13 @@ def test_refused_by_the_names_of_the_variables(launcher: Launcher) -> None:
         (JAX | {"JAX_COORDINATOR_ADDRESS": ""}, "JAX_COORDINATOR_ADDRESS must be set beside"),
         (JAX | {"JAX_COORDINATOR_ADDRESS": "h"}, "JAX_COORDINATOR_PORT must be set beside"),
         (JAX | {"JAX_PROCESS_ID": "2"}, "process_index must be from 0 to 1"),
+        ({"JAX_NUM_PROCESSES": "-2"}, "JAX_NUM_PROCESSES must be a whole number from 0, got -2"),
+        (
+            {"JAX_NUM_PROCESSES": "9" * 5000},
+            "JAX_NUM_PROCESSES must be a whole number, got '9{79}$",
+        ),
+        ({"JAX_NUM_PROCESSES": "2.0"}, "JAX_NUM_PROCESSES must be a whole number, got '2.0'"),
+        ({"PYREACTANT_JOB_REPLICAS": "2"}, "PYREACTANT_JOB_INDEX must be set beside"),
         (JAX | {"JAX_PROCESS_ID": "a"}, "JAX_PROCESS_ID must be a whole number, got 'a'"),
         (
             {"JAX_COORDINATOR_ADDRESS": "h:1"},
@@ -101,23 +148,36 @@ def test_two_launchers_that_disagree(alone: dict[str, str]) -> None:
     assert resolve(environ=alone | JAX | {"PYREACTANT_NUM_PROCESSES": "1"}).num_processes == 1
 
 
-_NAMES = sorted({name for row in LAUNCHERS for name in row.variables} | set(ONE_TASK | ONE_HOST))
-_VALUES = st.sampled_from(["0", "1", "2", "3", "", "h:1", "h"])
+_NAMES = sorted({name for row in ROWS for name in row.names})
+_VALUES = st.sampled_from(["0", "1", "2", "3", " 2", "+2", "", "h:1", "h", "a,b"])
 
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=6), st.booleans(), st.booleans())
 def test_whatever_says_several_never_runs_alone(
     environ: dict[str, str], task: bool, host: bool
 ) -> None:
+    """By the table of docs/run.md, which knows nothing of the code."""
     environ = {**(ONE_TASK if task else {}), **(ONE_HOST if host else {}), **environ}
-    several = any(row.says_several(environ) for row in LAUNCHERS)
+    said = [
+        environ[name].strip("+ ").isdecimal() and int(environ[name]) > (row.kind == "number")
+        if row.kind in ("number", "index")
+        else "," in environ[name]
+        for row in ROWS
+        for name in row.names
+        if row.kind != "-" and environ.get(name) and not name.startswith("SLURM_")
+    ]
     try:
         group = resolve(environ=environ)
     except pr.InvalidArgumentError:
         return
-    assert group.num_processes > 1 or not several
+    assert group.num_processes > 1 or not any(said)
 
 
 def test_the_documentation_lists_every_variable() -> None:
-    text = (REPOSITORY / "docs" / "run.md").read_text()
-    assert not [name for row in LAUNCHERS for name in row.variables if f"`{name}`" not in text]
+    listed = {name for row in ROWS for name in row.names}
+    known = {name for row in LAUNCHERS for name in row.variables}
+    for resolver in (slurm, open_mpi, gke):  # what they saw of an environment with everything
+        everything = dict.fromkeys(listed, "1") | ONE_TASK
+        known |= {*resolver(everything).evidence}
+    gpus = {name for name in known if "GPU" in name or "TRES" in name or "VISIBLE" in name}
+    assert known - gpus - listed - {"PYREACTANT_LOCAL_DEVICE_IDS"} == set()

@@ -196,24 +196,61 @@ def test_nonsense(change: Environment, expected: str) -> None:
 # GPUs
 
 
+ONE_EACH = [
+    {"SLURM_GPUS_PER_TASK": "1"},
+    {"SLURM_GPUS_PER_TASK": "a100:1"},
+    {"SLURM_GPUS_PER_TASK": "1", "SLURM_GPU_BIND": "closest"},
+    {"SLURM_NTASKS_PER_GPU": "1"},
+    {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"},
+    {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu:a100=1"},
+    {"SLURM_GPU_BIND": "per_task:1"},
+    {"SLURM_GPU_BIND": "verbose,map_gpu:0,1"},
+    {"SLURMD_TRES_BIND": "gpu:single:1"},
+]
+
+
 @pytest.mark.parametrize(
     "bound",
     [
-        {"SLURM_GPUS_PER_TASK": "1"},
-        {"SLURM_NTASKS_PER_GPU": "1"},
-        {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"},
+        *ONE_EACH,
         {"SLURM_GPU_BIND": "closest"},
-        {"SLURMD_TRES_BIND": "gpu:single:1"},
-        {"PYREACTANT_PLATFORM": "cpu"},
+        {"SLURM_GPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "0,1"},
+        {"SLURM_GPUS_PER_TASK": "a100:1,v100:1", "CUDA_VISIBLE_DEVICES": "0,1"},
+        {"PYREACTANT_PLATFORM": "cpu", "CUDA_VISIBLE_DEVICES": "0,1,2,3"},
         {"CUDA_VISIBLE_DEVICES": "3"},
         {"CUDA_VISIBLE_DEVICES": ""},
         {"CUDA_VISIBLE_DEVICES": "-1"},
     ],
 )
 def test_tasks_with_gpus_of_their_own_or_none_share_nothing(bound: Environment) -> None:
-    visible = {"CUDA_VISIBLE_DEVICES": "0,1,2", "SLURM_GPUS_ON_NODE": "3"}
+    visible = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "4"}
     for environ in step([2, 2]):
         assert resolve(environ=environ | visible | bound).local_device_ids is None
+
+
+@pytest.mark.parametrize("given", ONE_EACH)
+def test_a_task_that_sees_more_than_slurm_gave_it(given: Environment) -> None:
+    """A script sets the variable, or this Slurm does not bind: all would take all GPUs."""
+    environ = step([4])[1] | {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"} | given
+    text = message(environ)
+    assert text == (
+        "each of the 4 tasks on this node must see GPUs of its own, but this one sees 4 "
+        "(CUDA_VISIBLE_DEVICES=0,1,2,3), and Slurm gives each of them 1; leave that variable to "
+        "Slurm, or name each task's GPUs with: srun bash -c "
+        '\'PYREACTANT_LOCAL_DEVICE_IDS=$SLURM_LOCALID exec "$0" "$@"\' ...'
+    )
+    assert resolve(environ=environ | {"PYREACTANT_LOCAL_DEVICE_IDS": "1"}).local_device_ids == (1,)
+    assert resolve(environ=environ | {"SLURM_GPU_BIND": "none"}).local_device_ids == (1,)
+    assert resolve(environ=environ | {"PYREACTANT_PLATFORM": "cpu"}).local_device_ids is None
+
+
+def test_tasks_bound_to_near_gpus() -> None:
+    """Slurm does not say how many: what they see together must fit the node."""
+    first = step([4])[0] | {"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}
+    both = message(first | {"CUDA_VISIBLE_DEVICES": "0,1"})
+    assert "this one sees 2 (CUDA_VISIBLE_DEVICES=0,1), and the node has 4 for all of them" in both
+    assert resolve(environ=first | {"CUDA_VISIBLE_DEVICES": "2"}).local_device_ids is None
+    assert resolve(environ=first | {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}).local_device_ids == (0,)
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 def check_enzyme() -> None:
-    """Check that Enzyme's package is installed.
-
-    Raises:
-        RequirementError: It is not.
-    """
+    """Check that Enzyme's package is installed; RequirementError if it is not."""
     if importlib.util.find_spec("enzyme_ad") is None:
         raise RequirementError(
             "differentiable=True needs the package enzyme-ad, which is not installed: python -m "
@@ -39,11 +35,6 @@ def check_enzyme() -> None:
 @functools.lru_cache(maxsize=32)
 def derivatives(what: str, text: str, timeout: float) -> Mapping[str, Mapping[str, str]]:
     """The modules of the derivatives of a module, by "forward" and "reverse".
-
-    Args:
-        what: The function in the words of a message.
-        text: The module; its arguments and results have types of `DTYPES`.
-        timeout: Seconds until the child is killed.
 
     Returns:
         {"text"} of the module, or {"failed"} with Enzyme's message, for each.

@@ -68,12 +68,7 @@ def check_julia(needs: str, otherwise: str) -> None:
 
 
 def lower(name: str, question: Mapping[str, Any], timeout: float) -> ReactantModule:
-    """A program as Reactant lowers it, in a child process.
-
-    Args:
-        name: The program's name, for messages.
-        question: The request, as plain data; `_call` reads it.
-        timeout: Seconds until the child is killed.
+    """A program as Reactant lowers it, in a child process; `_call` reads the question.
 
     Raises:
         PyReactantError: The runtime's own error.

@@ -26,15 +26,9 @@ _JSON_BYTES = 4096
 
 
 def exchange(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) -> np.ndarray:
-    """Every process's array on every process. Collective.
+    """Every process's array on every process: shape (num_processes, *mine.shape). Collective.
 
-    Args:
-        backend: The runtime.
-        group: The processes.
-        mine: This process's array, of the same shape and dtype on every process.
-
-    Returns:
-        Shape (num_processes, *mine.shape).
+    Shape and dtype are the same on every process.
     """
     if group.num_processes == 1:
         return mine[None]
@@ -79,15 +73,9 @@ def exchange_json(backend: AbstractBackend, group: ProcessGroup, mine: Any) -> l
 def everywhere(
     backend: AbstractBackend, group: ProcessGroup, what: str, action: Callable[[], T]
 ) -> T:
-    """Run an action on every process; if it fails on one, raise on all. Collective.
+    """Run an action, not collective itself, on every process; if it fails on one, raise on all.
 
     Otherwise a process that raises would leave the others waiting in the next collective.
-
-    Args:
-        backend: The runtime.
-        group: The processes.
-        what: What the action does, for the message on the other processes.
-        action: What to run; it must not be collective itself.
 
     Raises:
         PyReactantError: The action's own error, or one of its kind that names the other process.

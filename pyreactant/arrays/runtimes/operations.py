@@ -352,13 +352,8 @@ def _each(
 ) -> Any:
     """Apply an action to each leaf of a tree, and to its entry in each prefix of the tree.
 
-    Args:
-        function: What the user called, for the message.
-        action: Called with a leaf and its entries.
-        tree: The tree.
-        of: What the tree is, for the message.
-        is_leaf: What counts as a leaf of it.
-        **prefixes: Of each argument that is such a prefix, and what counts as an entry of it.
+    Each prefix comes with what counts as an entry of it, under the name of the argument; `of` says
+    what the tree is, for the message.
     """
     trees = current().backend.trees
     leaves, structure = trees.flatten(tree, is_leaf)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import InvalidArgumentError, RequirementError, StateError, argument
+from ...base.errors import InvalidArgumentError, PyReactantError, StateError, argument
+from ...base.packages import broken_package
 from ...base.settings import check_names
 from ...process import progress, supervised
 from ...process.group import ProcessGroup, resolve
@@ -253,18 +254,12 @@ def _load(name: str) -> AbstractBackend:
     module, _, attribute = path.partition(":")
     try:
         make = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        pip, advice = "python -m pip install", "install it with"
-        if not isinstance(error, ModuleNotFoundError):
-            pip += " --force-reinstall"
-            advice = (
-                "it is there, but does not load: see whether memory is limited (ulimit -v), or "
-                "install it again with"
-            )
-        problem = (
-            f"backend {name!r} needs the package {package}, which cannot be imported ({error})"
-        )
-        raise RequirementError(problem, f"{pip} {package}", advice=advice) from error
+    except (PyReactantError, MemoryError, OSError):
+        raise
+    except Exception as error:  # a jaxlib that does not fit jax is a RuntimeError, for instance
+        broken = broken_package(error, f"backend {name!r}", package)
+        assert broken is not None
+        raise broken from error
     return make()
 
 

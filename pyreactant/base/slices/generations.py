@@ -14,13 +14,15 @@ Sources, by column:
   available HBM (31.24G)", in libtpu 0.0.50 (0.0.42 gives at most 0.01G more). It is less than the
   chip has, because the runtime reserves a part (v5p: the published 95 is rounded down).
 - devices: JAX has one device per chip if both cores work as one ("megacore", v4 and v5p).
-- machine types: cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus.
+- GKE's machine types and values of the node label cloud.google.com/gke-tpu-accelerator:
+  cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus.
 """
 
 import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 GIB = 2**30
 
@@ -189,6 +191,36 @@ ALIASES: Mapping[str, str] = {
     "v7x": "tpu7x",
 }
 """All spellings of a generation, with its name."""
+
+
+class GkeName(NamedTuple):
+    """What GKE means by a name.
+
+    Attributes:
+        generation: Name of the generation.
+        chips: The numbers N of a machine type "NAME-Nt": chips of a VM; () for a label.
+        one_vm: Whether all slices are one VM.
+    """
+
+    generation: str
+    chips: tuple[int, ...] = ()
+    one_vm: bool = False
+
+
+GKE: Mapping[str, GkeName] = {
+    "tpu-v4-podslice": GkeName("v4"),
+    "tpu-v5-lite-device": GkeName("v5e", one_vm=True),
+    "tpu-v5-lite-podslice": GkeName("v5e"),
+    "tpu-v5p-slice": GkeName("v5p"),
+    "tpu-v6e-slice": GkeName("v6e"),
+    "ct4p-hightpu": GkeName("v4", (4,)),
+    "ct5l-hightpu": GkeName("v5e", (1, 4, 8), one_vm=True),
+    "ct5lp-hightpu": GkeName("v5e", (1, 4, 8)),
+    "ct5p-hightpu": GkeName("v5p", (1, 2, 4)),
+    "ct6e-standard": GkeName("v6e", (1, 4, 8)),
+    "tpu7x-standard": GkeName("tpu7x", (1, 4)),
+}
+"""GKE's labels and machine types; its label of tpu7x is the name of the generation."""
 
 
 # The shapes of each generation, and the one that "v5p-N" means.

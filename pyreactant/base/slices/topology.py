@@ -6,13 +6,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidArgumentError, argument
 from .generations import (
     ALIASES,
     GENERATIONS,
     GIB,
+    GKE,
     Generation,
     Shape,
     count,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FORMS = (
-    "name a slice as v6e-16, v5litepod-16, v5p-32 or v4-64, or a generation and shape as v6e:4x4 "
-    "or v5p:2x2x4"
+    "name a slice as v6e-16, v5litepod-16, v5p-32 or v4-64, a generation and shape as v6e:4x4 or "
+    "v5p:2x2x4, or, as GKE does, tpu-v5p-slice:2x2x4 or ct6e-standard-4t:4x4"
 )
 
 
@@ -48,8 +49,9 @@ def nearest(name: str) -> list[str]:
     They are of the generation with the most similar name and have the nearest numbers of chips, by
     ratio, in the form of the wrong name.
     """
-    head, *rest = re.split(r"[^a-z0-9]+", name.strip().lower()[:100])
-    generation = _generation(head)
+    text = name.strip().lower()[:100]
+    generation = _generation(text)
+    _, *rest = re.split(r"[^a-z0-9]+", text)
     numbers = [int(n[:9]) for n in re.findall(r"[0-9]+", rest[-1] if rest else "")] or [1]
     if len(numbers) > 1:
         wanted = tuple(sorted(n for n in numbers if n))
@@ -61,9 +63,17 @@ def nearest(name: str) -> list[str]:
     return [slice_name(generation, shape) for shape in close[:3]]
 
 
-def _generation(head: str) -> Generation:
-    close = difflib.get_close_matches(head, ALIASES, n=1, cutoff=0.0)
-    return GENERATIONS[ALIASES[close[0]]]
+def _generation(text: str) -> Generation:
+    """The generation whose name a wrong name has, or resembles most."""
+    head, words = text.partition(":")[0], re.split(r"[^a-z0-9]+", text)
+    gke = [name for name in sorted(GKE, key=len, reverse=True) if head.startswith(name)]
+    aliases = [word for word in words if word in ALIASES]
+    if not gke and not aliases and head.startswith(("tpu-", "ct")):
+        gke = difflib.get_close_matches(head, GKE, n=1, cutoff=0.0)
+    if gke:
+        return GENERATIONS[GKE[gke[0]].generation]
+    aliases = aliases or difflib.get_close_matches(words[0], ALIASES, n=1, cutoff=0.0)
+    return GENERATIONS[ALIASES[aliases[0]]]
 
 
 def _distance(shape: Shape, wanted: Shape) -> tuple[float, int]:
@@ -123,8 +133,8 @@ def _devices(generation: Generation) -> Iterator[str]:
 
 
 _BY_COUNT = re.compile(r"([a-z0-9]+)-([0-9]{1,6})")
-_BY_SHAPE = re.compile(r"([a-z0-9]+):([0-9]{1,4}(?:x[0-9]{1,4}){1,2})")
-_BY_MACHINE = re.compile(r"([a-z0-9]+-[a-z]+)-([148])t:([0-9]{1,4}(?:x[0-9]{1,4}){1,2})")
+_BY_SHAPE = re.compile(r"([a-z0-9-]+)[:-]([0-9]{1,4}(?:x[0-9]{1,4}){1,2})")
+_MACHINE = re.compile(r"([a-z0-9]+-[a-z]+)-([0-9])t")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +231,10 @@ def topology(name: str, num_slices: int = 1) -> Topology:
 
     Args:
         name: A slice ("v6e-16", "v5litepod-16" or "v5e-16", "v5p-32", "v4-64", "tpu7x-8"), a
-            generation and shape ("v6e:4x4", "v5p:2x2x4"), or a machine type of GKE and a shape
-            ("ct6e-standard-4t:2x4").
+            generation and shape ("v6e:4x4", "v5p:2x2x4"), or as GKE names it: a label and its
+            topology ("tpu-v5p-slice:2x2x4"), a machine type and a topology
+            ("ct6e-standard-4t:2x4"), or the machine type of a slice that is one VM
+            ("ct6e-standard-8t").
         num_slices: Number of equal slices.
 
     Raises:
@@ -249,29 +261,60 @@ def topologies(max_chips: int = 256) -> Iterator[Topology]:
             yield topology(f"{generation.name}:{shape_text(shape)}")
 
 
-def _parse(name: str) -> tuple[Generation, Shape, int | None]:
-    """Generation, shape, and the chips of a VM if the name gives them."""
+class _Named(NamedTuple):
+    """What a name says: a generation, a shape, and the chips of a VM; None for Cloud TPU's own."""
+
+    generation: Generation
+    shape: Shape
+    per_host: int | None = None
+
+
+def _parse(name: str) -> _Named:
     text = name.strip().lower()
+    if text in GKE and not GKE[text].chips:
+        generation = GENERATIONS[GKE[text].generation]
+        shape = generation.one_vm if GKE[text].one_vm else shapes(generation)[3]
+        raise InvalidArgumentError(
+            f"{name!r} is GKE's label for all slices of {generation.name}; add the topology of the "
+            f"slice, as in {text}:{shape_text(shape or ())}"
+        )
     if by_count := _BY_COUNT.fullmatch(text):
-        generation = GENERATIONS.get(ALIASES.get(by_count[1], ""))
-        if generation is not None:
-            chips, rest = divmod(int(by_count[2]), generation.cores_per_chip)
-            shape = None if rest else default_shape(generation, chips)
-            if shape is not None:
-                return generation, shape, None
+        named = _by_count(by_count[1], int(by_count[2]))
     elif by_shape := _BY_SHAPE.fullmatch(text):
-        generation = GENERATIONS.get(ALIASES.get(by_shape[1], ""))
-        shape = tuple(map(int, by_shape[2].split("x")))
-        if generation is not None and shape in shapes(generation):
-            return generation, shape, None
-    elif by_machine := _BY_MACHINE.fullmatch(text):
-        shape, per_host = tuple(map(int, by_machine[3].split("x"))), int(by_machine[2])
-        for generation in GENERATIONS.values():
-            bounds = host_bounds(generation, shape, per_host)
-            fits = shape in shapes(generation) and math.prod(bounds) == per_host
-            if generation.machine == by_machine[1] and fits:
-                return generation, shape, per_host
-    raise no_such_slice(name)
+        named = _by_shape(by_shape[1], tuple(map(int, by_shape[2].split("x"))))
+    elif _MACHINE.fullmatch(text):
+        named = _by_shape(text, None)
+    else:
+        named = None
+    if named is None:
+        raise no_such_slice(name)
+    return named
+
+
+def _by_count(alias: str, number: int) -> _Named | None:
+    generation = GENERATIONS.get(ALIASES.get(alias, ""))
+    if generation is None or number % generation.cores_per_chip:
+        return None
+    shape = default_shape(generation, number // generation.cores_per_chip)
+    return None if shape is None else _Named(generation, shape)
+
+
+def _by_shape(head: str, shape: Shape | None) -> _Named | None:
+    """The slice of a generation, a label or a machine type; without a shape, of one VM."""
+    machine = _MACHINE.fullmatch(head)
+    gke = GKE.get(machine[1] if machine else head)
+    generation = GENERATIONS.get(gke.generation if gke else ALIASES.get(head, ""))
+    per_host = int(machine[2]) if machine else None
+    if generation is None or (per_host is not None and (gke is None or per_host not in gke.chips)):
+        return None
+    if shape is None:
+        shape = default_shape(generation, per_host or 0)
+    if shape not in shapes(generation):
+        return None
+    on_host = math.prod(host_bounds(generation, shape, per_host))
+    if on_host != (per_host or on_host) or (gke and gke.one_vm and on_host != math.prod(shape)):
+        return None
+    return _Named(generation, shape, per_host)
 
 
 def _build(

@@ -282,22 +282,20 @@ class Model:
         operands = self.operand_roundoff * (2 + self.operand_roundoff)
         return (error + operands * (absolute + error)) * (4 if parts else 1)
 
-    def product_factors(self, n: int) -> tuple[float, float, float, float] | None:
-        """`product_error` of real products as ``s + d (a + s)``, s = min(w a, r |z| + m a).
+    def product_factors(self, n: int) -> "ProductFactors | None":
+        """`product_error` of real products; None for short types, whose partial sums are rounded.
 
-        Here a is the product of norms that bounds the sum of absolute values, and z the sum.
-
-        Returns:
-            w, r, m and d; None for short types, whose partial sums are rounded too.
+        Args:
+            n: Length of the sums.
         """
         if self.sum_roundoff != self.roundoff:
             return None
         worst, d = float(_gamma(n, self.sum_roundoff)), self.operand_roundoff
         operands = d * (2 + d)
         if not self.random:
-            return worst, 0.0, worst, operands
+            return ProductFactors(worst, 0.0, worst, operands)
         u = self.sum_roundoff
-        return worst, math.sqrt(n) * u * _OF_SUM, u * _OF_NORM, operands
+        return ProductFactors(worst, math.sqrt(n) * u * _OF_SUM, u * _OF_NORM, operands)
 
     def constant(self, value: np.ndarray) -> np.ndarray:
         """Rounding error of an oracle's constants in the runtime's dtype."""
@@ -308,6 +306,24 @@ class Model:
             kind = np.result_type(self.dtype, np.complex64) if complex_too else self.dtype
             held = value.astype(kind).astype(value.dtype)
             return np.where(np.isfinite(value), np.abs(held - value), 0.0)
+
+
+class ProductFactors(NamedTuple):
+    """The error of a product as ``s + d (a + s)`` with ``s = min(w a, r |z| + m a)``.
+
+    Here a is the product of norms that bounds the sum of absolute values, and z the sum.
+
+    Attributes:
+        worst: w.
+        of_result: r.
+        of_norm: m.
+        of_operands: d.
+    """
+
+    worst: float
+    of_result: float
+    of_norm: float
+    of_operands: float
 
 
 def _size_of_parts(p: int, result: Any, norm: Any) -> Any:

@@ -41,7 +41,7 @@ class Plain:
 @functools.cache
 def _readers(cls: type[Any]) -> dict[str, Callable[[Any], Any]]:
     hints = get_type_hints(cls)
-    return {one.name: _reader(hints[one.name]) or _same for one in fields(cls)}
+    return {field.name: _reader(hints[field.name]) or _same for field in fields(cls)}
 
 
 def _same(value: Any) -> Any:

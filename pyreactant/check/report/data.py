@@ -194,7 +194,7 @@ class ReportData(Plain):
     @property
     def passed(self) -> bool:
         """Whether all programs and gradients are right, runtimes agree, and no run failed."""
-        wrong = self.broken or any(one.outcome == WRONG for one in self.gradients)
+        wrong = self.broken or any(gradient.outcome == WRONG for gradient in self.gradients)
         return bool(self.rows) and all(row.passed for row in self.rows) and not wrong
 
     @property
@@ -208,7 +208,10 @@ class ReportData(Plain):
         if self.passed:
             return ExitCode.DONE
         results = [result for row in self.rows for result in row.results]
-        if WRONG in [*(r.outcome for r in results), *(one.outcome for one in self.gradients)]:
+        if WRONG in [
+            *(r.outcome for r in results),
+            *(gradient.outcome for gradient in self.gradients),
+        ]:
             return ExitCode.MISMATCH
         if any(not pair.passed for row in self.rows for pair in row.pairs if pair.compared):
             return ExitCode.MISMATCH

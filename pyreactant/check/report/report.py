@@ -37,7 +37,7 @@ class Report(ReportData, HasPage, HasText):
     """The results of a cross-check; rich's `print` and notebooks display it.
 
     Examples:
-        >>> [(row.program, row.results[0].outcome) for row in report.rows]
+        >>> [(row.program, str(row.results[0].outcome)) for row in report.rows]
         [('transpose', 'right')]
     """
 
@@ -145,7 +145,7 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> ProgramRow:
     )
     records = [record for run in runs for record in run.of(program)]
     known = next((r for r in records if r.error is None), ProgramRecord(program=program))
-    about = {one.name: getattr(known, one.name) for one in fields(ProgramFacts)}
+    about = {field.name: getattr(known, field.name) for field in fields(ProgramFacts)}
     return ProgramRow(**about, results=results, pairs=pairs)
 
 

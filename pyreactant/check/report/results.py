@@ -49,7 +49,7 @@ def result_of(run: Run, name: str, program: str) -> Result:
     notes = [note, *([sight.note, outliers(outputs)] if outcome != WRONG else [])]
     count = min(len(record.sets) for record in records)
     sets = tuple(_set_result(run, name, records, number) for number in range(count))
-    wrong_set = next((one for one in sets if one.outcome == WRONG), None)
+    wrong_set = next((of_set for of_set in sets if of_set.outcome == WRONG), None)
     kind = str(diagnosis.kind or "")
     coarse = outcome == RIGHT and sight.coarse
     if outcome != WRONG and wrong_set is not None:
@@ -277,10 +277,10 @@ def on_all(blocks: Sequence[BlockVerdict]) -> Verdict:
     if not blocks:
         return Verdict()
     values = [block.values for block in blocks]
-    worst = max(values, key=lambda one: one.relative_norm)
-    methods = dict.fromkeys(one.method for one in values if one.method != UNCOMPARED)
+    worst = max(values, key=lambda verdict: verdict.relative_norm)
+    methods = dict.fromkeys(verdict.method for verdict in values if verdict.method != UNCOMPARED)
     return replace(
-        join(replace(one, places=None) for one in values),
+        join(replace(verdict, places=None) for verdict in values),
         method=", ".join(methods),
         error_squares=worst.error_squares,
         value_squares=worst.value_squares,
@@ -314,9 +314,11 @@ def _probed(records: Sequence[ProgramRecord]) -> bool:
 
     It is one of whole numbers, for sums of products; a program that moves elements needs none.
     """
-    probes = [
-        [one for one in record.sets if one.inputs == EXACT and one.dtype == record.problem["dtype"]]
-        for record in records
-    ]
-    blocks = [block for sets in probes for one in sets[:1] for block in one.blocks]
-    return all(probes) and all(b.passed and b.values.method == "whole numbers" for b in blocks)
+    for record in records:
+        dtype = record.problem["dtype"]
+        probe = next((s for s in record.sets if s.inputs == EXACT and s.dtype == dtype), None)
+        if probe is None or not all(
+            block.passed and block.values.method == "whole numbers" for block in probe.blocks
+        ):
+            return False
+    return True

@@ -57,7 +57,7 @@ def verdict(report: ReportData) -> str:
 def _by_float32(row: ProgramRow) -> bool:
     """Whether products of its check, on ordinary inputs or others, were formed in float32."""
     methods = [r.values.method for r in row.results]
-    methods += [one.values.method for r in row.results for one in r.sets]
+    methods += [of_set.values.method for r in row.results for of_set in r.sets]
     return any(FLOAT32_PRODUCTS in method for method in methods)
 
 
@@ -76,15 +76,15 @@ def _coarsely(report: ReportData) -> str:
 def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
     """One line for each program and comparison of its gradient."""
     groups: dict[tuple[str, str], list[GradientResult]] = {}
-    for one in report.gradients:
-        groups.setdefault((one.program, one.against), []).append(one)
+    for gradient in report.gradients:
+        groups.setdefault((gradient.program, gradient.against), []).append(gradient)
     for (program, against), group in groups.items():
-        wrong = [one.argument for one in group if one.outcome == WRONG]
+        wrong = [gradient.argument for gradient in group if gradient.outcome == WRONG]
         head = f"gradient of {program} by Enzyme"
         if group[0].outcome == NOT_RUN:
             yield Paragraph(f"{head}: not run, because {group[0].text}", "warn")
             continue
-        worst = max((one.values for one in group), key=lambda values: values.ratio)
+        worst = max((gradient.values for gradient in group), key=lambda values: values.ratio)
         how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
         text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
         look = (WRONG if wrong else RIGHT).look
@@ -93,7 +93,7 @@ def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
 
 def _failed(report: ReportData) -> str:
     broken = [row for row in report.rows if not row.passed]
-    gradients = [one.program for one in report.gradients if one.outcome == WRONG]
+    gradients = [gradient.program for gradient in report.gradients if gradient.outcome == WRONG]
     if gradients and not broken:
         listed = _and(list(dict.fromkeys(gradients)))
         return f"Enzyme's gradient is wrong: {listed}.{_failed_runs(report)}"
@@ -352,9 +352,15 @@ def _checked_text(result: SetResult) -> str:
 def rows_of(row: ProgramRow) -> list[tuple[str, ...]]:
     """The further sets of a program, for a table: runtime, inputs, problem, elements, result."""
     return [
-        (result.runtime, one.inputs, f"{one.dtype} {one.specs}", one.text, _checked_text(one))
+        (
+            result.runtime,
+            of_set.inputs,
+            f"{of_set.dtype} {of_set.specs}",
+            of_set.text,
+            _checked_text(of_set),
+        )
         for result in row.results
-        for one in result.sets
+        for of_set in result.sets
     ]
 
 

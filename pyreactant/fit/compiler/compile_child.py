@@ -126,8 +126,9 @@ def lower(request: Request, devices: list[Any]) -> Any:
 def _parse(text: str) -> tuple[Any, dict[str, Any]]:
     """A module and its description."""
     from ...arrays.runtimes.jax.module import describe, parse  # they use a private interface of jax
+    from .dump import as_stablehlo
 
-    module = parse(text)
+    module = parse(as_stablehlo(text))
     return module, describe(module)
 
 

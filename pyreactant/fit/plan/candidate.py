@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...arrays.matmul import default_out_spec
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import NamedSharding
-from ...arrays.text import spec_text
 from ...base.words import is_too_large
-from .layouts import Layout, Spec
+from ..layouts.layouts import Layout, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +60,10 @@ class Candidate:
         return self.layout.specs
 
     @property
-    def out_spec(self) -> Spec | None:
-        """Spec of the output; None leaves it to the compiler."""
-        return self.layout.out_spec
-
-    @property
-    def sizes_text(self) -> str:
-        """The mesh without the order of its devices, as the command line takes it."""
-        axes = zip(self.mesh.axis_names, self.mesh.shape, strict=True)
-        return ",".join(f"{name}={size}" for name, size in axes)
-
-    @property
     def mesh_text(self) -> str:
         """The mesh, and whether its devices are in an order of their own."""
-        return self.sizes_text if self.mesh.all_devices else f"{self.sizes_text} along the network"
+        sizes = self.layout.sizes_text
+        return sizes if self.mesh.all_devices else f"{sizes} along the network"
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -90,28 +77,10 @@ class Candidate:
         sent = self.layout.received_bytes if self.sent_bytes is None else self.sent_bytes
         return not usable, float(f"{time:.3g}"), float(f"{sent or 0.0:.3g}"), size
 
-    def texts(self) -> tuple[str, ...]:
-        """The specs of the arguments and of the output, as the command line takes them."""
-        shardings = [NamedSharding(self.mesh, spec) for spec in self.specs]
-        out = () if self.out_spec is None else (NamedSharding(self.mesh, self.out_spec),)
-        return tuple(spec_text(sharding.spec) for sharding in (*shardings, *out))
-
-    def flags(self) -> tuple[str, ...]:
-        """Options of `pyreactant matmul` for this candidate."""
-        x, y, *out = self.texts()
-        flags = ["--mesh", self.sizes_text, "--spec", x]
-        flags += ["--y-spec", y] if y != x else []
-        usual = default_out_spec(*(NamedSharding(self.mesh, spec) for spec in self.specs))
-        if out and out[0] != spec_text(NamedSharding(self.mesh, usual).axes(2)):
-            flags += ["--out-spec", out[0]]
-        if not self.mesh.all_devices:
-            flags += ["--device-ids", ",".join(map(str, self.mesh.device_ids))]
-        return tuple(flags)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         layout = {**asdict(self.layout), "mesh": self.mesh.to_dict()}
-        return {**asdict(self), "layout": layout, "texts": list(self.texts())}
+        return {**asdict(self), "layout": layout, "texts": list(self.layout.texts())}
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

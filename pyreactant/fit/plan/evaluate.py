@@ -16,12 +16,12 @@ from ...base.child import LAUNCHERS, Activity, ask_child, import_path, without
 from ...base.errors import PyReactantError, RequirementError
 from ...base.facts import usable_cores
 from ..hlo.collective import Collective
+from ..layouts.layouts import Layout
+from ..layouts.machine import Machine
 from ..preflight.preflight import preflight
 from ..preflight.report import Preflight
 from ..request import arguments_of
 from .candidate import Candidate
-from .layouts import Layout
-from .machine import Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,11 @@ from ...check.product.report import run_matmul
 def _answer(request: Request, _: object) -> Mapping[str, Any]:
     x, y, out = map(as_spec, request["specs"])
     try:
-        initialize(platform=request["platform"], num_cpu_devices=request["num_cpu_devices"])
+        initialize(
+            platform=request["platform"],
+            num_processes=1,
+            num_cpu_devices=request["num_cpu_devices"],
+        )
         report = run_matmul(
             size=tuple(request["size"]),
             dtype=request["dtype"],

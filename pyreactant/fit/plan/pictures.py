@@ -40,7 +40,7 @@ def times_picture(
     pieces: dict[str, Piece] = {}
     for number, (label, candidate) in enumerate(timed):
         top = _STEP * number
-        text = f"{candidate.mesh_text}; {'; '.join(candidate.texts())}"
+        text = f"{candidate.mesh_text}; {'; '.join(candidate.layout.texts())}"
         text = text if len(text) <= _ROOM else f"{text[:_ROOM]}…"  # the table has it whole
         time = f"{'at least ' * candidate.at_least}{seconds_text(candidate.seconds or 0.0)}"
         look = "strong" if candidate is best else ""

@@ -17,12 +17,12 @@ from ...base.errors import (
     argument,
 )
 from ...base.slices.topology import Topology
+from ..layouts.layouts import Choice, Layout, layout_of, product_layouts, program_layouts
+from ..layouts.machine import Machine, local_machine, slice_machine
+from ..layouts.model import Product
 from ..request import find_program, find_slices, no_size
 from .candidate import Candidate, ranked
 from .evaluate import Pool, Trials, available_memory, peak_of_children
-from .layouts import Choice, Layout, layout_of, product_layouts, program_layouts
-from .machine import Machine, local_machine, slice_machine
-from .model import Product
 from .report import Plan
 
 Progress = Callable[[int, int, Candidate | None], None]

@@ -184,7 +184,7 @@ class Plan(HasText, HasPage):
         rows = []
         for label, candidate in self.rows:
             size, hbm = candidate.bytes_per_device, self.hbm_bytes
-            specs = [*candidate.texts(), *["-"] * len(names)][: len(names)]
+            specs = [*candidate.layout.texts(), *["-"] * len(names)][: len(names)]
             first, *estimates = self._times_of(candidate)
             share = None if candidate.seconds is None else candidate.seconds / most
             row = [
@@ -222,7 +222,7 @@ class Plan(HasText, HasPage):
         shapes, specs = list(self.shapes), list(best.specs)
         if self.program == "matmul":
             shapes.append((shapes[0][0], shapes[1][1]))
-            specs.append(best.out_spec or ())
+            specs.append(best.layout.out_spec or ())
         return [
             blocks_picture(name, shape, NamedSharding(best.mesh, spec))
             for name, shape, spec in zip(self._array_names, shapes, specs, strict=True)
@@ -291,7 +291,7 @@ class Plan(HasText, HasPage):
         if best is None or best.seconds is None:
             return f"No layout was found that fits{self._limit} a device."
         least = "at least " if best.at_least else ""
-        specs, seconds = "; ".join(best.texts()), seconds_text(best.seconds)
+        specs, seconds = "; ".join(best.layout.texts()), seconds_text(best.seconds)
         return f"{best.mesh_text}, sharded by {specs}: {least}{seconds}. {self._verdict}."
 
     @property
@@ -358,13 +358,13 @@ class Plan(HasText, HasPage):
         there = ["--platform", "cpu", "--processes", str(several)]
         there += ["--devices-per-process", str(self.devices // several)]
         yield "run", shlex.join(["pyreactant", "run", *there, "--", "-m", "pyreactant", *small])
-        flags = best.flags()
+        flags = best.layout.flags()
         if "--out-spec" in flags or "--device-ids" in flags:
             return
         size = _multiple(math.lcm(*_cuts(best)), min(_SMALL, max(self._sides)))
         words = ["pyreactant", "crosscheck", "matmul", "--size", str(size), "--dtype", self.dtype]
         words += ["--platform", "cpu", "--processes", "1", *cpu[2:], *flags[:2]]
-        yield "crosscheck", shlex.join([*words, "--spec", ";".join(best.texts()[:2])])
+        yield "crosscheck", shlex.join([*words, "--spec", ";".join(best.layout.texts()[:2])])
 
     def _matmul(self, best: Candidate, sides: tuple[int, ...]) -> list[str]:
         m, k, n = sides
@@ -372,7 +372,7 @@ class Plan(HasText, HasPage):
         if m == k == n:
             sizes = ["--size", str(m)]
         precision = ["--precision", self.precision] if self.precision else []
-        return ["matmul", *sizes, "--dtype", self.dtype, *precision, *best.flags()]
+        return ["matmul", *sizes, "--dtype", self.dtype, *precision, *best.layout.flags()]
 
     @property
     def _sides(self) -> tuple[int, int, int]:
@@ -458,7 +458,7 @@ def _sides_here(best: Candidate, sides: tuple[int, ...]) -> tuple[int, ...]:
 def _cuts(best: Candidate) -> tuple[int, int, int]:
     """Numbers that m, k and n must be multiples of."""
     x, y, c = (
-        NamedSharding(best.mesh, spec).cuts(2) for spec in (*best.specs, best.out_spec or ())
+        NamedSharding(best.mesh, spec).cuts(2) for spec in (*best.specs, best.layout.out_spec or ())
     )
     return math.lcm(x[0], c[0]), math.lcm(x[1], y[0]), math.lcm(y[1], c[1])
 

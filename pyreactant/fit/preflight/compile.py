@@ -139,7 +139,7 @@ def preflight_stablehlo(
 
 
 def read_text(path: Path) -> str:
-    """A module's text from a file.
+    """A module from a file; bytes that are no text are surrogates ("surrogateescape").
 
     Raises:
         FileError: It cannot be read.
@@ -147,7 +147,7 @@ def read_text(path: Path) -> str:
     if path.exists() and not path.is_file():
         raise FileError(f"{path}: not a file; give a file with a StableHLO module")
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise FileError(f"{path}: the module cannot be read ({error.strerror})") from None
 
@@ -159,7 +159,8 @@ def _check(module: Mapping[str, Any], mesh: Mesh | None, topology: Topology) -> 
     if partitions is None:
         raise InvalidArgumentError(
             f"module @{name} must have mhlo.num_partitions or an sdy.mesh, which give its "
-            "number of devices, but has neither; export it with its shardings"
+            "number of devices, but has neither; export it with its shardings, or give its mesh "
+            "(--mesh)"
         )
     if partitions != topology.devices:
         raise ShardingError(

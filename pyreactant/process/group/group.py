@@ -1,11 +1,12 @@
 """ProcessGroup: the processes of a run and the index of this one, and our variables that say so."""
 
+import contextlib
 import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...base.errors import InvalidArgumentError
+from ...base.errors import InvalidArgumentError, RequirementError
 from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 
 
@@ -94,6 +95,50 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def loopback_address(port: int = 0) -> str:
+    """An address of this machine for itself alone, with a free port if none is given."""
+    import socket  # `import pyreactant` does not wait for it
+
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with contextlib.suppress(OSError), socket.socket(family) as probe:
+            probe.bind((host, 0))
+            return join_address(host, port or probe.getsockname()[1])
+    raise RequirementError(
+        "processes of one machine need its loopback network, but it has neither 127.0.0.1 nor ::1; "
+        "run: ip link set lo up"
+    )
+
+
+def proxy_names(environ: Mapping[str, str]) -> list[str]:
+    """The variables of web proxies that are set; their values may hold passwords."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+    return [name for n in names for name in (n, n.upper()) if environ.get(name)]
+
+
+def around_proxies(address: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What to set so that programs connect to an address without the web proxy.
+
+    gRPC would send the rendezvous to the proxy, where it hangs. gRPC reads ``no_grpc_proxy``, and
+    ``no_proxy`` only without that. Others prefer ``no_proxy`` to ``NO_PROXY``, so what the user has
+    in one of these stays in the other.
+
+    Args:
+        address: "host:port" of the coordinator.
+        environ: The environment, which may have such lists already.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    if not proxy_names(environ) or not host:
+        return {}
+    names = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
+    lists = {"no_proxy": environ.get("NO_PROXY", "")}
+    lists |= {name: environ[name] for name in names if name in environ}
+    return {
+        name: ",".join([*filter(None, hosts.split(",")), host])
+        for name, hosts in lists.items()
+        if host not in hosts.split(",")
+    }
+
+
 def port_of(run_id: str) -> int:
     """The coordinator's port of a run whose launcher gives none, from 61440 to 65535.
 
@@ -116,7 +161,7 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
     try:
         return _whole(text)
     except ValueError:
-        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r}") from None
+        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r:.80}") from None
 
 
 def _whole(text: str) -> int:
@@ -191,6 +236,16 @@ def check_jax_process_id(process: int, count: int, environ: Mapping[str, str]) -
 def defined_variables(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """The variables among `names` that are set, with their values."""
     return {name: environ[name] for name in names if name in environ}
+
+
+def printable(value: str) -> str:
+    """A variable's value with its control characters escaped: a terminal obeys them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+
+
+def assignments(variables: Mapping[str, str]) -> str:
+    """Variables with their values, for messages: "RANK=1, WORLD_SIZE=2"."""
+    return ", ".join(f"{name}={printable(value)}" for name, value in variables.items())
 
 
 class LaunchError(InvalidArgumentError):

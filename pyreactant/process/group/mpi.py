@@ -14,6 +14,7 @@ from .group import (
     defined_variables,
     env_int,
     join_address,
+    loopback_address,
     port_of,
     required_int,
 )
@@ -151,7 +152,6 @@ def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:
         environ,
         tasks,
         world.local_rank or 0,
-        bound=False,
         command=_PROCESS_PER_GPU[world.name],
     )
     unknown = own is None and gpus_of_task(environ) is None
@@ -160,7 +160,7 @@ def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:
             f"CUDA_VISIBLE_DEVICES is not set: if this host has GPUs, each of the {tasks} "
             "processes on it takes all of them",
         )
-    return own, notes
+    return Assignment(own, notes)
 
 
 def _coordinator(
@@ -176,7 +176,7 @@ def _coordinator(
         return given, ()
     port = port_of(run_id or world.name)
     if world.local_size == world.size:
-        return join_address("127.0.0.1", port), ()
+        return loopback_address(port), ()
     value = f"<host of rank 0>:{port}"
     command = (
         f"mpirun -x {COORDINATOR}={value} ..."

@@ -2,7 +2,8 @@
 
 A row with an address resolves its processes. The others are refused: without the host of process 0
 nothing could be resolved, and the process must not run alone while its launcher started several.
-Only an index above 0, or a number of processes above 1, says that there are several.
+A number of processes above 1, an index above 0, or a list of several hosts says that there are
+several; so does what is left of the variables of a launcher that has a resolver of its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,9 @@ from ...base.settings import COORDINATOR, COUNT, INDEX
 from .group import (
     ProcessGroup,
     Resolution,
+    assignments,
     defined_variables,
+    env_int,
     join_address,
     local_devices,
     port_of,
@@ -30,26 +33,53 @@ class Launcher:
 
     Attributes:
         name: The launcher.
-        count: Variable with the number of processes; "" if it has none.
-        index: Variable with this process's index.
-        address: The variables of the address of process 0; () if the process is refused.
+        counts: Variables with numbers of processes or of nodes, separated by spaces. The first is
+            the number of the run's processes.
+        indexes: Variables with indexes from 0. The first is this process's index.
+        lists: Variables with hosts, separated by commas or spaces.
+        address: The variables of the address of process 0; "" if the process is refused.
         address_of: Their meaning: "host:port".
+        common: Whether other programs use the names, so that they may have any value.
     """
 
     name: str
-    count: str
-    index: str
-    address: tuple[str, ...] = ()
+    counts: str = ""
+    indexes: str = ""
+    lists: str = ""
+    address: str = ""
     address_of: Callable[[Mapping[str, str]], str] | None = None
+    common: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
         """All that it sets, as far as we read it."""
-        return tuple(filter(None, (self.count, self.index, *self.address)))
+        return tuple(" ".join((self.counts, self.indexes, self.lists, self.address)).split())
 
     def says_several(self, environ: Mapping[str, str]) -> bool:
-        """Whether its variables say that this process is one of several."""
-        return _number(self.count, environ) > 1 or _number(self.index, environ) > 0
+        """Whether its variables say that this process is one of several.
+
+        Raises:
+            InvalidArgumentError: A variable that only this launcher has is not a number.
+        """
+        return (
+            any(self._number(name, environ) > 1 for name in self.counts.split())
+            or any(self._number(name, environ) > 0 for name in self.indexes.split())
+            or any(
+                len({*environ.get(name, "").replace(",", " ").split()}) > 1
+                for name in self.lists.split()
+            )
+        )
+
+    def _number(self, name: str, environ: Mapping[str, str]) -> int:
+        try:
+            number = env_int(name, environ) or 0
+        except InvalidArgumentError:
+            if self.common:
+                return 0
+            raise
+        if number < 0 and not self.common:
+            raise InvalidArgumentError(f"{name} must be a whole number from 0, got {number}")
+        return number
 
 
 def _host_and_port(host: str, port: str) -> Callable[[Mapping[str, str]], str]:
@@ -72,38 +102,80 @@ _JAX = ("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT")
 _JAXJOB = ("COORDINATOR_ADDRESS", "COORDINATOR_PORT")
 
 LAUNCHERS = (
-    Launcher("JAX_*", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", _JAX, _host_and_port(*_JAX)),
-    Launcher("JAXJob", "NUM_PROCESSES", "PROCESS_ID", _JAXJOB, _host_and_port(*_JAXJOB)),
-    Launcher("SkyPilot", "SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK", (_NODES,), _first_node),
-    Launcher("torchrun", "WORLD_SIZE", "RANK"),
-    Launcher("torchrun's agent", "PET_NNODES", "PET_NODE_RANK"),
-    Launcher("xpk", "NNODES", "NODE_RANK"),
-    Launcher("Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
-    Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
-    Launcher("MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
-    Launcher("Horovod", "HOROVOD_SIZE", "HOROVOD_RANK"),
+    Launcher(
+        "JAX_*",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+        address=" ".join(_JAX),
+        address_of=_host_and_port(*_JAX),
+    ),
+    Launcher(
+        "JAXJob",
+        "NUM_PROCESSES",
+        "PROCESS_ID",
+        address=" ".join(_JAXJOB),
+        address_of=_host_and_port(*_JAXJOB),
+        common=True,
+    ),
+    Launcher(
+        "SkyPilot",
+        "SKYPILOT_NUM_NODES",
+        "SKYPILOT_NODE_RANK",
+        lists=_NODES,
+        address_of=_first_node,
+    ),
+    Launcher(
+        "torchrun",
+        "WORLD_SIZE GROUP_WORLD_SIZE LOCAL_WORLD_SIZE",
+        "RANK GROUP_RANK LOCAL_RANK",
+        common=True,
+    ),
+    Launcher("torchrun's agent", "PET_NNODES PET_NPROC_PER_NODE", "PET_NODE_RANK", common=True),
+    Launcher("xpk", "NNODES", "NODE_RANK", common=True),
+    Launcher("Flux", "FLUX_JOB_SIZE FLUX_JOB_NNODES", "FLUX_TASK_RANK FLUX_TASK_LOCAL_ID"),
+    Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK JSM_NAMESPACE_LOCAL_RANK"),
+    Launcher("LSF", "LSF_PM_TASKID", lists="LSB_HOSTS"),
+    Launcher(
+        "MVAPICH",
+        "MV2_COMM_WORLD_SIZE MV2_COMM_WORLD_LOCAL_SIZE",
+        "MV2_COMM_WORLD_RANK MV2_COMM_WORLD_LOCAL_RANK",
+    ),
+    Launcher("Horovod", "HOROVOD_SIZE HOROVOD_LOCAL_SIZE", "HOROVOD_RANK HOROVOD_LOCAL_RANK"),
     Launcher("LeaderWorkerSet", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"),
     Launcher("AWS Batch", "AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_NODE_INDEX"),
-    Launcher("MaxText", "JAX_PROCESS_COUNT", ""),
-    Launcher("PALS", "", "PALS_RANKID"),
+    Launcher("MaxText", "JAX_PROCESS_COUNT"),
+    Launcher("PALS", "PALS_LOCAL_SIZE", "PALS_RANKID PALS_NODEID PALS_LOCAL_RANKID"),
     Launcher("ALPS", "", "ALPS_APP_PE"),
-    Launcher("PBS", "", "PBS_NODENUM"),
-    Launcher("Cloud TPU", "MEGASCALE_NUM_SLICES", "TPU_WORKER_ID"),
+    Launcher("PBS", "PBS_NUM_NODES PBS_TASKNUM", "PBS_NODENUM PBS_VNODENUM"),
+    Launcher("Volcano", "", "VC_TASK_INDEX VK_TASK_INDEX"),
+    Launcher(
+        "Cloud TPU",
+        "MEGASCALE_NUM_SLICES",
+        "TPU_WORKER_ID CLOUD_TPU_TASK_ID MEGASCALE_SLICE_ID",
+        lists="TPU_WORKER_HOSTNAMES TPU_PROCESS_ADDRESSES",
+    ),
+    Launcher(
+        "Open MPI",
+        "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE",
+        "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    Launcher("PMI", "PMI_SIZE MPI_LOCALNRANKS", "PMI_RANK PMI_ID MPI_LOCALRANKID PMIX_RANK"),
 )
 """Who sets what: Kubeflow's trainer sets ``JAX_*``, its training operator those of a JAXJob."""
 
 
 def plain(environ: Mapping[str, str]) -> Resolution:
     """The first launcher of the table that says that there are several processes."""
-    launcher = next((row for row in LAUNCHERS if row.says_several(environ)), None)
-    if launcher is None:
-        return Resolution(NAME, "no variable of theirs says that there are several processes")
-    evidence = defined_variables(launcher.variables, environ)
-    try:
-        group = _group(launcher, environ)
-    except InvalidArgumentError as error:
-        return Resolution(NAME, f"{launcher.name}: not resolved", evidence, error=error)
-    return Resolution(NAME, f"{launcher.name} started this process", evidence, group)
+    for launcher in LAUNCHERS:
+        evidence = defined_variables(launcher.variables, environ)
+        try:
+            if not launcher.says_several(environ):
+                continue
+            group = _group(launcher, environ)
+        except InvalidArgumentError as error:
+            return Resolution(NAME, f"{launcher.name}: not resolved", evidence, error=error)
+        return Resolution(NAME, f"{launcher.name} started this process", evidence, group)
+    return Resolution(NAME, "no variable of theirs says that there are several processes")
 
 
 def refuse_to_run_alone(resolution: Resolution, environ: Mapping[str, str]) -> Resolution:
@@ -117,7 +189,7 @@ def refuse_to_run_alone(resolution: Resolution, environ: Mapping[str, str]) -> R
     other = plain(environ)
     if not other.applies:
         return resolution
-    said = ", ".join(f"{name}={value}" for name, value in other.evidence.items())
+    said = assignments(other.evidence)
     error = InvalidArgumentError(
         f"{resolution.name} says that this process is the only one, but {said} says that it is one "
         f"of several; set {COUNT}, {INDEX} and {COORDINATOR} to decide, or {COUNT}=1 to run alone"
@@ -131,8 +203,8 @@ def _group(launcher: Launcher, environ: Mapping[str, str]) -> ProcessGroup:
     if launcher.address_of is None:
         raise _refusal(launcher, environ)
     return ProcessGroup(
-        required_int(launcher.count, environ),
-        required_int(launcher.index, environ),
+        required_int(launcher.counts, environ),
+        required_int(launcher.indexes, environ),
         environ.get(COORDINATOR) or launcher.address_of(environ),
         local_device_ids=local_devices(environ),
         source=launcher.name,
@@ -140,16 +212,9 @@ def _group(launcher: Launcher, environ: Mapping[str, str]) -> ProcessGroup:
 
 
 def _refusal(launcher: Launcher, environ: Mapping[str, str]) -> InvalidArgumentError:
-    said = defined_variables(launcher.variables, environ)
+    said = assignments(defined_variables(launcher.variables, environ))
     return InvalidArgumentError(
-        f"{', '.join(f'{name}={value}' for name, value in said.items())} (from {launcher.name}) "
-        "means that this process is one of several, but does not say how it meets the others; set "
-        f"{COUNT}, {INDEX} and {COORDINATOR} (host:port of process 0) in each process, or "
-        f"{COUNT}=1 to run alone"
+        f"{said} (from {launcher.name}) means that this process is one of several, but does not "
+        f"say how it meets the others; set {COUNT}, {INDEX} and {COORDINATOR} (host:port of "
+        f"process 0) in each process, or {COUNT}=1 to run alone"
     )
-
-
-def _number(name: str, environ: Mapping[str, str]) -> int:
-    """The value of a variable; 0 if it is unset or, as names like RANK may be, something else."""
-    text = environ.get(name, "") if name else ""
-    return int(text) if text.isascii() and text.isdecimal() else 0

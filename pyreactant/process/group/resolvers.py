@@ -21,6 +21,7 @@ from .group import (
     defined_variables,
     env_int,
     local_devices,
+    proxy_names,
     required,
     required_int,
 )
@@ -79,11 +80,15 @@ def resolve(
 
 def resolutions(environ: Mapping[str, str] = os.environ) -> Iterator[Resolution]:
     """What each resolver concludes, in the order in which they decide; each runs when needed."""
-    for resolver in _OURS:
-        yield resolver(environ)
-    for resolver in _LAUNCHERS:
-        yield refuse_to_run_alone(resolver(environ), environ)
-    yield _one_process(environ)
+    decider = ""
+    for resolver in (*_OURS, *_LAUNCHERS):
+        resolution = resolver(environ)
+        if resolver in _LAUNCHERS:
+            resolution = refuse_to_run_alone(resolution, environ)
+        if resolution.applies:
+            decider = decider or resolution.name
+        yield resolution
+    yield _one_process(environ, decider)
 
 
 def _environment(environ: Mapping[str, str]) -> Resolution:
@@ -113,8 +118,11 @@ def _environment(environ: Mapping[str, str]) -> Resolution:
     return Resolution(name, "PYREACTANT_* are set", evidence, group)
 
 
-def _one_process(environ: Mapping[str, str]) -> Resolution:
+def _one_process(environ: Mapping[str, str], decider: str) -> Resolution:
+    """The last resolution; `decider` is the name of the first that applies, "" if none does."""
     name = "one process"
+    if decider:
+        return Resolution(name, f"not asked: {decider} decides")
     try:
         if environ.get(COORDINATOR):
             raise _incomplete([COORDINATOR])
@@ -146,8 +154,9 @@ _COMPLETION = "JOB_COMPLETION_INDEX"
 def jobset(environ: Mapping[str, str]) -> Resolution:
     """The pods of all replicas; process = index of the replica * its pods + index of the pod."""
     if not environ.get(JOB_INDEX):
-        evidence = defined_variables((_COMPLETION,), environ)
-        return Resolution(_JOBSET, f"{JOB_INDEX} is not set", evidence)
+        evidence = defined_variables((_COMPLETION, JOB_REPLICAS), environ)
+        if not environ.get(JOB_REPLICAS):
+            return Resolution(_JOBSET, f"{JOB_INDEX} is not set", evidence)
     names = (_COMPLETION, JOB_INDEX, JOB_REPLICAS, COUNT, COORDINATOR)
     evidence = defined_variables(names, environ)
     try:
@@ -190,12 +199,6 @@ def steps_aside(environ: Mapping[str, str]) -> bool:
 _Resolver = Callable[[Mapping[str, str]], Resolution]
 _OURS: tuple[_Resolver, ...] = (_environment, jobset)
 _LAUNCHERS: tuple[_Resolver, ...] = (slurm, open_mpi, pmix, gke, metadata, plain)
-
-
-def proxy_names(environ: Mapping[str, str]) -> list[str]:
-    """The variables of proxies that are set; their values may hold passwords."""
-    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
-    return [name for n in names for name in (n, n.upper()) if environ.get(name)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ _TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE"
 _VARIABLES = (
     *_IDENTIFYING,
     "SLURM_NTASKS",
+    "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
     "SLURM_JOB_NUM_NODES",
+    "SLURM_NNODES",
     "SLURM_JOB_NODELIST",
     "SLURM_STEP_NODELIST",
     _TASKS_PER_NODE,
@@ -73,6 +75,14 @@ def _in_step(environ: Mapping[str, str]) -> bool:
 
 
 def _shell(environ: Mapping[str, str]) -> ProcessGroup:
+    for name in ("SLURM_PROCID", "SLURM_NODEID"):
+        if env_int(name, environ):
+            raise InvalidArgumentError(
+                f"{name}={environ[name]} says that this is one of several tasks of Slurm job "
+                f"{environ['SLURM_JOB_ID']}, but it is in no step of srun; pass the whole "
+                f"environment on, or set {COUNT}, {INDEX} and {COORDINATOR} instead, or {COUNT}=1 "
+                "to run alone"
+            )
     tasks = _tasks_of_job(environ)
     if tasks > 1:
         raise ShellError(
@@ -88,9 +98,10 @@ def _tasks_of_job(environ: Mapping[str, str]) -> int:
 
     SLURM_TASKS_PER_NODE does not give it: without --ntasks it counts CPUs.
     """
-    nodes = env_int("SLURM_JOB_NUM_NODES", environ) or 1
+    nodes = env_int("SLURM_JOB_NUM_NODES", environ) or env_int("SLURM_NNODES", environ) or 1
     per_node = env_int("SLURM_NTASKS_PER_NODE", environ) or 1
-    return env_int("SLURM_NTASKS", environ) or nodes * per_node
+    tasks = env_int("SLURM_NTASKS", environ) or env_int("SLURM_NPROCS", environ)
+    return tasks or nodes * per_node
 
 
 def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> bool:
@@ -132,12 +143,14 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
             f"{_TASKS_PER_NODE} must add up to {count} tasks, got {environ[_TASKS_PER_NODE]!r}; "
             f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
         )
+    given, bound = gpus.slurm_gives(environ)
     local, notes = gpus.assign(
         environ,
         _tasks_on_this_node(tasks, environ),
         env_int("SLURM_LOCALID", environ) or 0,
-        bound=gpus.slurm_binds(environ),
         command=_SRUN_GPUS,
+        given=given,
+        bound=bound,
     )
     address: str | None = None
     hosts: tuple[str, ...] | None

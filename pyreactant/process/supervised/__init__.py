@@ -1,5 +1,6 @@
 """Messages from this process to its supervisor; no-ops if `pyreactant run` did not start it."""
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,14 @@ if TYPE_CHECKING:
 connection: "Link | None" = None
 """The connection to the supervisor; `main` sets it before the program starts."""
 
+initializes = False
+"""Whether the program has called JAX's initialize, with whatever arguments."""
+
 at_end: Callable[[int], None] | None = None
 """What `main` calls with the program's exit code before it reports that; it may raise."""
+
+_RUNTIMES = ("jax", "juliacall")
+"""Modules that a program with a runtime has imported."""
 
 _BEGIN, _END = 4000, 8000
 """Characters of a traceback that are kept of its two ends; a message has a limit.
@@ -33,7 +40,8 @@ def tell_phase(phase: str, code: int | None = None) -> None:
     if connection is not None:
         from ..events import Phase  # a command without a supervisor starts sooner
 
-        tell(Phase(phase, progress.collectives, code))
+        loaded = code is not None and not sys.modules.keys().isdisjoint(_RUNTIMES)
+        tell(Phase(phase, progress.collectives, code, loaded and not initializes))
 
 
 def tell_error(error: BaseException) -> None:

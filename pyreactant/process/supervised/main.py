@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from ...base.errors import code_of
+from ...base.errors import ExitCode, code_of
 from ...base.process import die_with_parent, end_at_once
 from ...base.settings import COUNT, DESCRIPTORS
 from .. import supervised
@@ -32,32 +32,20 @@ _CERTIFICATE = 30.0  # seconds; then JAX says that the file is missing
 def main() -> None:
     """Run the program on the command line as Python itself would."""
     attach()
-    arguments = sys.argv[1:]
-    how = arguments[0] if arguments[0] in ("-m", "-c") else ""
-    sys.argv = arguments[1:] if how else arguments
-    if not sys.flags.safe_path:
-        # As Python does: the current folder for a module, the script's folder for a script.
-        sys.path[0] = _first_folder(how)
     await_certificate()
     end: SystemExit | None = None
     code = 0
     try:
         try:
-            if how == "-m":
-                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-            elif how == "-c":
-                code_text, sys.argv[0] = sys.argv[0], "-c"
-                _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
-            else:
-                run_script(sys.argv[0])
+            run_program(sys.argv[1:])
         except SystemExit as raised:
             end = raised
-            code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
+            code = _code_of(end)
         if supervised.at_end is not None:
             supervised.at_end(code)
         metrics.flush(wait=True)
     except BaseException as error:
-        error = error.with_traceback(_program_frames(error.__traceback__))
+        error = _requirement(error.with_traceback(_program_frames(error.__traceback__)))
         metrics.flush(wait=False)
         supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
@@ -66,6 +54,34 @@ def main() -> None:
     supervised.tell_phase("ending", code)
     if end is not None:
         raise end
+
+
+def run_program(words: list[str]) -> None:
+    """Run a script, ``-m MODULE`` or ``-c CODE``, with its arguments, as Python itself would."""
+    how = words[0] if words[0] in ("-m", "-c") else ""
+    sys.argv = words[1:] if how else words
+    if not sys.flags.safe_path:
+        sys.path[0] = _first_folder(how)
+    if how == "-m":
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        code_text, sys.argv[0] = sys.argv[0], "-c"
+        _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
+    else:
+        run_script(sys.argv[0])
+
+
+def _code_of(end: SystemExit) -> int:
+    """The exit code that a program ends with; one that the system would cut to 0 becomes 1."""
+    if not isinstance(end.code, int):
+        return int(end.code is not None)
+    if end.code and not end.code & 255:
+        sys.stderr.write(
+            f"pyreactant: exit codes are from 0 to 255, and sys.exit({end.code}) would end with 0, "
+            "as if the program had succeeded; it ends with 1\n"
+        )
+        end.code = ExitCode.FAILED
+    return end.code & 255
 
 
 def _first_folder(how: str) -> str:
@@ -146,6 +162,17 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
             break
         trace = trace.tb_next
     return trace
+
+
+def _requirement(error: BaseException) -> BaseException:
+    """The requirement that is missing if the program cannot import JAX, for instance."""
+    from ...base.packages import broken_package
+
+    broken = broken_package(error, "the program")
+    if broken is None:
+        return error
+    broken.__cause__ = error
+    return broken
 
 
 def _leave(code: int) -> None:

@@ -8,7 +8,6 @@ import functools
 import importlib.machinery
 import inspect
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -72,7 +71,11 @@ def _add_cluster(module: Any) -> None:
 
         @classmethod
         def get_coordinator_address(cls, *_: Any, **others: Any) -> str:
-            address = os.environ.get(COORDINATOR) or _free_address()
+            address = os.environ.get(COORDINATOR)
+            if not address:  # a run of one process has none
+                from ..group.group import loopback_address
+
+                address = loopback_address()
             port = others.get("override_coordinator_port")
             return f"{address.rpartition(':')[0]}:{port}" if port else address
 
@@ -89,13 +92,6 @@ def _add_cluster(module: Any) -> None:
             return None  # JAX_LOCAL_DEVICE_IDS says which devices are this process's own
 
 
-def _free_address() -> str:
-    """An address for a run of one process, which has no coordinator."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def _wrap_initialize(module: Any) -> None:
     original = module.initialize
     signature = inspect.signature(original)
@@ -106,9 +102,13 @@ def _wrap_initialize(module: Any) -> None:
             given = signature.bind_partial(*args, **kwargs).arguments
         except TypeError:
             return original(*args, **kwargs)  # it says what is wrong
+        _go_around_proxies(given.get("coordinator_address"))
         more = {k: v for k, v in _defaults(given).items() if k in signature.parameters}
-        ours = all(given.get(name) is None for name in _PROCESSES)
-        several = ours and int(os.environ.get(COUNT) or 1) > 1
+        supervised.initializes = True
+        count = int(os.environ.get(COUNT) or 1)
+        detected = given.get("cluster_detection_method") is not None
+        ours = not detected and given.get("num_processes") in (None, count)
+        several = ours and count > 1
         if several:
             supervised.tell_phase("initializing")
         result = original(*args, **kwargs, **more)
@@ -117,6 +117,15 @@ def _wrap_initialize(module: Any) -> None:
         return result
 
     module.initialize = initialize
+
+
+def _go_around_proxies(coordinator_address: str | None) -> None:
+    """Let gRPC connect to the coordinator itself, also to one that the program names."""
+    from ..group.group import around_proxies  # a program without JAX need not wait for it
+
+    addresses = coordinator_address, os.environ.get("JAX_COORDINATOR_ADDRESS")
+    for address in filter(None, (*addresses, os.environ.get(COORDINATOR))):
+        os.environ.update(around_proxies(address, os.environ))
 
 
 def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from ..spec import Supervision, command_line
 from ..supervisor import RunOptions, supervise
 from .target import Target
 
+_KILLED = 5.0
+"""Seconds until processes that were killed are gone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Target, Supervision):
@@ -56,7 +59,8 @@ class Local(Target, Supervision):
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
-        return cancel_kept(record, self.grace + 20 if timeout is None else timeout)
+        limit = self.grace + 20 if timeout is None else timeout
+        return cancel_kept(record, limit, force=True)
 
 
 def keep(record: Record) -> Status:
@@ -97,13 +101,16 @@ def kept_status(record: Record) -> Status:
     return record.write_status(Status("lost", why, ExitCode.LOST))
 
 
-def cancel_kept(record: Record, limit: float, why: Callable[[], str] = lambda: "") -> Status:
+def cancel_kept(
+    record: Record, limit: float, why: Callable[[], str] = lambda: "", *, force: bool = False
+) -> Status:
     """Ask the keeper of a job to end it, wait for that, and kill what a killed keeper left.
 
     Args:
         record: The job.
         limit: Seconds to wait at most.
         why: Why it has not ended yet, which the user sees when it changes, and each minute.
+        force: Whether to kill a keeper that does not end in time.
     """
     try:
         status = kept_status(record)
@@ -118,9 +125,17 @@ def cancel_kept(record: Record, limit: float, why: Callable[[], str] = lambda: "
         return status
     deadline = time.monotonic() + limit
     repeated = Repeated()
+    _signal_marked(record, signal.SIGCONT)  # a keeper that is stopped sees nothing
+    if record.is_kept() and record.origin != "submit":  # whose environment has no mark
+        with contextlib.suppress(OSError):
+            os.kill(record.pid, signal.SIGCONT)
     while record.is_kept():
         repeated.say(why())
         if time.monotonic() > deadline:
+            if force and _signal_marked(record, signal.SIGKILL):
+                force = False
+                deadline += _KILLED
+                continue
             raise DeadlineError(
                 f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
                 + (f": {reason}" if (reason := why()) else "")
@@ -135,20 +150,21 @@ def kill_marked(record: Record) -> None:
 
     It looks again until none is left, at most for 5 s: one may start another while it looks.
     """
-    mark = f"{JOB}={record.id}".encode()
-    deadline = time.monotonic() + 5
-    while _kill_with(mark) and time.monotonic() < deadline:
+    deadline = time.monotonic() + _KILLED
+    while _signal_marked(record, signal.SIGKILL) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def _kill_with(mark: bytes) -> bool:
-    killed = False
+def _signal_marked(record: Record, number: signal.Signals) -> bool:
+    """Signal the processes with the job's id in their environment; whether there are any."""
+    mark = f"{JOB}={record.id}".encode()
+    there = False
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-                killed = True
-    return killed
+                os.kill(int(entry.name), number)
+                there = True
+    return there
 
 
 def _options(target: Local, program: list[str], folder: Path | None) -> RunOptions:

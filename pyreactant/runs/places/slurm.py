@@ -27,7 +27,15 @@ from ...base.settings import JOB
 from ...process.group.coordinator import SECRET_FILE
 from ...process.group.group import env_int
 from ..call import of_login
-from ..keeper import VAGUE, ended, finish, install, running_once
+from ..keeper import (
+    VAGUE,
+    ended,
+    finish,
+    install,
+    interrupted_when,
+    removal_of,
+    running_once,
+)
 from ..record import (
     Record,
     Status,
@@ -278,7 +286,11 @@ def keep(record: Record) -> Status:
     with private_file(secret) as file:
         file.write(secrets.token_hex(32).encode())
     try:
-        with running_once(record, lambda: (record.run / "process-0.log").exists()):
+        with (
+            running_once(record, lambda: (record.run / "process-0.log").exists()),
+            removal_of(record) as removed,
+            interrupted_when(removed),
+        ):
             code = subprocess.run(
                 Slurm(**record.settings).step(record),
                 env={**os.environ, SECRET_FILE: str(secret)},

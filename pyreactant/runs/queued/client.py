@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from ...base.errors import InvalidArgumentError, RequirementError, argument
+from ...base.process import in_thread
 from ...base.say import Repeated
 from .request import (
     HEARTBEAT_LABEL,
@@ -121,10 +123,15 @@ class Client:
     def resources(self, parent: str) -> list[QueuedResource]:
         """All queued resources of a project and zone."""
 
-        def pages(**given: Any) -> list[Any]:
-            return list(self._client.list_queued_resources(**given))  # it asks for more pages
+        def pages() -> list[Any]:
+            request = {"parent": parent}
+            return list(
+                self._client.list_queued_resources(
+                    request=request, retry=None, timeout=_CALL_TIMEOUT
+                )
+            )
 
-        return [_plain(resource) for resource in self._call(pages, {"parent": parent})]
+        return [_plain(resource) for resource in self._retried(pages, self.patience)]
 
     def create(
         self, request: SliceRequest, run: str, startup_script: str, *, kept: bool = False
@@ -183,9 +190,9 @@ class Client:
 
     def operation_error(self, operation: Any) -> str | None:
         """The error of a failed operation; None if it has not failed so far."""
-        with _errors():
-            done = operation is not None and operation.done()
-        if not done:
+        if operation is None:
+            return None
+        if not self._retried(operation.done, _CALL_TIMEOUT):
             return None
         error = operation.operation.error
         return f"{error.message} (code {error.code})" if error.code else None
@@ -243,22 +250,55 @@ class Client:
     ) -> Answer:
         """The answer to a request; an error of the `expected` type is raised unchanged."""
         limit = min(_CALL_TIMEOUT, max(self.patience if once is None else once, 1.0))
+
+        def call() -> Answer:
+            return method(request=request, retry=None, timeout=limit)
+
+        return self._retried(call, limit, expected, once=once is not None)
+
+    def _retried(
+        self,
+        call: Callable[[], Answer],
+        limit: float,
+        expected: type[Exception] | None = None,
+        *,
+        once: bool = False,
+    ) -> Answer:
+        """The answer of a call, each try of which may take `limit` seconds."""
         retries = retry.Retry(
             predicate=retry.if_exception_type(*_TRANSIENT),
             initial=0.5,
             maximum=20.0,
             multiplier=2.0,
-            timeout=self.patience if once is None else 0.0,
-            on_error=self._say_why if once is None else None,
+            timeout=0.0 if once else self.patience,
+            on_error=None if once else self._say_why,
         )
+        end = time.monotonic() + self.patience
+
+        def attempt() -> Answer:
+            return _within(limit if once else min(limit, max(end - time.monotonic(), 1.0)), call)
+
         with _errors(expected):
-            return method(request=request, retry=retries, timeout=limit)
+            return retries(attempt)()
 
     def _say_why(self, error: Exception) -> None:
         """Tell the user at once, and then each minute, why there is no answer yet."""
         if self._repeated is not None:
             text = f"{_passing(error)}; trying again for up to {self.patience:.0f} s"
             self._repeated.say(text, about="no answer")
+
+
+def _within(seconds: float, call: Callable[[], Answer]) -> Answer:
+    """The answer of a call within some seconds.
+
+    A timeout of the requests library is one for each part of an answer. So the call runs in a
+    thread of its own, which is left to itself when the time is over.
+    """
+    future = in_thread(call)
+    done, _ = wait([future], seconds)
+    if not done:
+        raise requests.Timeout(f"no whole answer within {seconds:.0f} s")
+    return future.result()
 
 
 @contextmanager

@@ -7,14 +7,15 @@ time tell.
 
 import enum
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.errors import RequirementError
+from ...base.process import in_thread
 from ...base.say import Repeated
-from .journal import CLOCK_TOLERANCE, Entry, Journal, Launcher, signs
+from .journal import CLOCK_TOLERANCE, DEAD_AFTER, Entry, Journal, Launcher, signs
 from .request import QUEUED, CloudError, NotOursError, QueuedResource, deletion_command
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class Deleter:
                     self.journal.note_trouble(entry.run, str(error), first=True)
             raise
         if resource is None:
+            self._check_elsewhere(path)
             self.tell(f"there is no queued resource {name}")
         elif resource.run is None:
             raise NotOursError(
@@ -185,13 +187,27 @@ class Deleter:
             if not alive:
                 self.journal.forget(entry.run)
 
+    def _check_elsewhere(self, path: str) -> None:
+        """Raise CloudError if the journal knows the name in another project or zone only."""
+        here, _, name = path.rpartition("/")
+        paths = [entry.path for entry in self.journal.entries() if isinstance(entry, Entry)]
+        others = [other for other in paths if other.rpartition("/")[2] == name and other != path]
+        if others and path not in paths:
+            _, project, _, zone, *_ = others[0].split("/")
+            raise CloudError(
+                f"there is no queued resource {name} in {here.removesuffix('/queuedResources')}, "
+                f"but one in {zone} of {project} may cost money; give --project {project} "
+                f"--zone {zone} to delete it"
+            )
+
 
 _AGAIN = f"run this again in {_IN_FLIGHT / 60:.0f} minutes"
 
 
 def _is_in_flight(entry: Entry) -> bool:
     """Whether the request of an entry may still create its resource."""
-    return time.time() - entry.asked < _IN_FLIGHT
+    has_arrived = entry.valid_for == 0.0  # as `entry` says of one that is ACTIVE
+    return not has_arrived and time.time() - entry.asked < _IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +228,11 @@ class Finding:
 
 
 class Judgement(NamedTuple):
-    """Whether to delete a resource, and why."""
+    """Whether to delete a resource, and why; whether it costs money, and nobody seems to use it."""
 
     delete: bool
     why: str
+    costs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,26 +259,30 @@ class Collector:
             parents: Projects and zones ("projects/P/locations/Z") in which resources of other
                 machines are deleted too, once their lifetime is over.
         """
-        findings = []
+        tasks, known = list[Callable[[], Finding]](), set[str]()
         for entry in self.deleter.journal.entries():
             if isinstance(entry, Entry):
-                findings.append(self._guarded(entry.path, partial(self._recorded, entry)))
+                tasks.append(partial(self._guarded, entry.path, partial(self._recorded, entry)))
+                known.add(entry.path)
             else:
                 reason = f"{entry} is damaged; inspect it and remove it"
-                findings.append(Finding(entry.name, "left", reason, costs=True))
-        known = {finding.name for finding in findings}
+                tasks.append(partial(Finding, entry.name, "left", reason, costs=True))
         for parent in parents:
-            try:
-                resources = self.deleter.client.resources(parent)
-            except (CloudError, RequirementError) as error:
-                findings.append(Finding(parent, "failed", str(error), costs=True))
-                continue
-            findings += [
-                self._guarded(resource.path, partial(self._labelled, resource, resource.run))
-                for resource in resources
-                if resource.run is not None and resource.path not in known
-            ]
-        return findings
+            tasks += self._tasks_of(parent, known)
+        # At the same time, so that all together have the time of one.
+        return [future.result() for future in [in_thread(task) for task in tasks]]
+
+    def _tasks_of(self, parent: str, known: Container[str]) -> list[Callable[[], Finding]]:
+        """What to do about the resources of a project and zone that the journal does not list."""
+        try:
+            resources = self.deleter.client.resources(parent)
+        except (CloudError, RequirementError) as error:
+            return [partial(Finding, parent, "failed", str(error), costs=True)]
+        return [
+            partial(self._guarded, resource.path, partial(self._labelled, resource, resource.run))
+            for resource in resources
+            if resource.run is not None and resource.path not in known
+        ]
 
     def _guarded(self, path: str, handle: Callable[[], Finding]) -> Finding:
         """What became of a resource, also if it is not known."""
@@ -283,9 +304,11 @@ class Collector:
             return Finding(path, "left", _unlabelled(path), costs=True)
         reason = "its launcher is dead"
         if resource is not None and resource.run == entry.run:
-            judged = self._judge(resource, entry.lifetime, kept=entry.kept, launcher=launcher)
+            # With a trouble, its user has asked since then to delete it.
+            kept = entry.kept and not entry.trouble
+            judged = self._judge(resource, entry.lifetime, kept=kept, launcher=launcher)
             if not judged.delete:
-                return Finding(path, "left", f"{judged.why} ({process})")
+                return Finding(path, "left", f"{judged.why} ({process})", costs=judged.costs)
             reason = judged.why
         if self.dry_run:
             return Finding(path, "left", f"{reason}; it would be deleted", costs=True)
@@ -297,7 +320,8 @@ class Collector:
         path, unknown = resource.path, Launcher.UNKNOWN
         judged = self._judge(resource, resource.lifetime, kept=False, launcher=unknown)
         if not judged.delete:
-            return Finding(path, "left", f"another machine created it; {judged.why}")
+            why = f"another machine created it; {judged.why}"
+            return Finding(path, "left", why, costs=judged.costs)
         if self.dry_run:
             return Finding(path, "left", f"{judged.why}; it would be deleted", costs=True)
         self.deleter.delete(path, run)
@@ -335,7 +359,9 @@ class Collector:
         if self.force and resource.state in QUEUED:
             return Judgement(True, f"--force, and it is {resource.state}")
         return Judgement(
-            False, "whether its launcher is alive is unknown, and its lifetime is not over"
+            False,
+            "whether its launcher is alive is unknown, and its lifetime is not over",
+            costs=seen.age is not None and seen.age > DEAD_AFTER,
         )
 
 

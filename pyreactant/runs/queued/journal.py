@@ -21,7 +21,8 @@ from typing import IO
 from ...base.errors import RequirementError
 from ...base.files import earlier_state_folder, replacing, state_folder
 from ...base.settings import JOB
-from .request import HEARTBEAT_LABEL, KEPT_LABEL, Node, SliceRequest
+from ..spec import is_made_of
+from .request import HEARTBEAT_LABEL, KEPT_LABEL, RESOURCE_PATH, Node, SliceRequest
 
 _SCHEMA = 1
 _NAME = "queued-resources"
@@ -202,6 +203,9 @@ class Journal:
                 if data.pop("schema") != _SCHEMA:
                     raise ValueError
                 data.pop("started", None)  # earlier versions wrote it
+                named = data["run"] == file.stem and RESOURCE_PATH.fullmatch(data["path"])
+                if not named or not is_made_of(Entry, data):
+                    raise ValueError
                 yield Entry(**data)
             except FileNotFoundError:
                 continue  # the run removed it since glob listed it
@@ -275,8 +279,10 @@ class Signs:
 def signs(nodes: Sequence[Node]) -> Signs:
     """The signs on the nodes of one resource."""
     now = time.time()
-    beats = [node.labels.get(HEARTBEAT_LABEL, "") for node in nodes]
-    last = max((float(text) for text in beats if text.isdecimal()), default=None)
+    texts = [node.labels.get(HEARTBEAT_LABEL, "") for node in nodes]
+    beats = [float(text) for text in texts if text.isdecimal()]
+    # One from the future is of a wrong clock, and says nothing.
+    last = max((beat for beat in beats if beat < now + 10 * CLOCK_TOLERANCE), default=None)
     born = min((node.created for node in nodes if node.created is not None), default=None)
     return Signs(
         age=None if born is None else now - born,

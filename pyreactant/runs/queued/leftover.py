@@ -1,10 +1,12 @@
 """What may still cost money although nothing uses it, by the journal alone: no service is asked."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...base.errors import InvalidArgumentError
 from ...base.slices.topology import topology
 from .journal import Entry, Journal, Launcher
 from .request import deletion_command, usd_per_hour
@@ -79,7 +81,7 @@ def _leftover(entry: Entry, launcher: Launcher) -> Leftover:
     else:
         why = f"its launcher ({process}) ended without deleting it"
     hourly = None
-    if entry.accelerator_type:
+    with contextlib.suppress(InvalidArgumentError):  # not known here, or not yet in version 0.1
         hourly = usd_per_hour(topology(entry.accelerator_type, entry.slice_count))
     _, project, _, zone, _, name = entry.path.split("/")
     command = f"pyreactant tpu delete --name {name} --project {project} --zone {zone}"

@@ -24,9 +24,11 @@ _FORMS = {
     "PROJECT": (_PROJECT, "a project's id, such as my-project-123"),
     "ZONE": (_ZONE, "a zone, such as asia-northeast1-b"),
     "RUNTIME_VERSION": (_RUNTIME, "a TPU VM image, such as v2-alpha-tpuv6e"),
-    "NETWORK": (_NETWORK, "a network's name"),
-    "SUBNETWORK": (_NETWORK, "a subnetwork's name"),
+    "network": (_NETWORK, "a network's name"),
+    "subnetwork": (_NETWORK, "a subnetwork's name"),
 }
+RESOURCE_PATH = re.compile(r"projects/[^/\s]+/locations/[^/\s]+/queuedResources/[^/\s]+")
+"""Full name of a queued resource."""
 SHORTEST, LONGEST = 60.0, 7 * 24 * HOUR
 """Limits of a request's time in the queue and of a lifetime, in seconds."""
 
@@ -39,7 +41,7 @@ class SliceRequest:
         name: Id (QR_ID), unique within project and zone.
         project: GCP project that is billed.
         zone: Zone of the slices, such as "asia-northeast1-b".
-        accelerator_type: Cloud TPU's name for a slice, such as "v6e-16".
+        accelerator_type: A slice by any name of it; then Cloud TPU's name, such as "v6e-16".
         runtime_version: TPU VM image, such as "v2-alpha-tpuv6e"; "" for the slice's own.
         slice_count: Number of slices; several are joined by the data-center network.
         provisioning: "on-demand", "spot" or "reserved".
@@ -72,8 +74,8 @@ class SliceRequest:
             ("PROJECT", self.project),
             ("ZONE", self.zone),
             ("RUNTIME_VERSION", self.runtime_version or None),
-            ("NETWORK", self.network),
-            ("SUBNETWORK", self.subnetwork),
+            ("network", self.network),
+            ("subnetwork", self.subnetwork),
         ):
             if value is not None:
                 check_form(label, value)
@@ -96,11 +98,14 @@ class SliceRequest:
 
     def _check_slice(self) -> None:
         slices = self.topology
-        if slices.accelerator_type != self.accelerator_type:
+        cloud = topology(slices.accelerator_type, self.slice_count)
+        if (cloud.shape, cloud.host_bounds) != (slices.shape, slices.host_bounds):
             raise InvalidArgumentError(
-                f"{argument('ACCELERATOR_TYPE')} must be Cloud TPU's name, "
-                f"{slices.accelerator_type!r}, got {self.accelerator_type!r}"
+                f"{argument('ACCELERATOR_TYPE')} must be a slice of Cloud TPU, got "
+                f"{self.accelerator_type!r}, which has {_described(slices)}; Cloud TPU's "
+                f"{cloud.accelerator_type} has {_described(cloud)}: name that, or use GKE"
             )
+        object.__setattr__(self, "accelerator_type", cloud.accelerator_type)
         if slices.runtime_version is None:
             raise InvalidArgumentError(
                 f"{self.accelerator_type} is not available as a queued resource; use GKE instead"
@@ -136,6 +141,11 @@ class SliceRequest:
         if self.slice_count == 1:
             return (self.name,)
         return tuple(f"{self.name}-{i}" for i in range(self.slice_count))
+
+
+def _described(slices: Topology) -> str:
+    shape = "x".join(map(str, slices.shape))
+    return f"{shape} chips, {slices.chips_per_host} on each VM"
 
 
 def _generation_of(image: str) -> str:
@@ -285,7 +295,7 @@ class QueuedResource:
     def lifetime(self) -> float | None:
         """Seconds after which it may be deleted; None if pyreactant did not create it."""
         text = self.labels.get(LIFETIME_LABEL, "")
-        return float(text) if text.isdigit() else None
+        return float(text) if text.isdecimal() else None
 
 
 class CloudError(PyReactantError, RuntimeError):

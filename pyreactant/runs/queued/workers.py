@@ -154,7 +154,7 @@ def on_workers(
     """
     (folder / "logs").mkdir(exist_ok=True)
     commands = job.settings.ssh.commands(job.request, workers)
-    steps = _Steps(
+    steps = Steps(
         job.settings,
         commands,
         folder / "logs",
@@ -204,7 +204,7 @@ def start_ray(job: Job, workers: Sequence[Worker], lease: Lease) -> str:
         file.write_text(token)
     commands = job.settings.ssh.commands(request, workers)
     with tempfile.TemporaryDirectory(prefix="pyreactant-ray-") as logs:
-        steps = _Steps(
+        steps = Steps(
             job.settings, commands, Path(logs), "pyreactant-ray", lease.check, lease.deleter.tell
         )
         steps.prepare(job, ["jax", "ray"], None)
@@ -235,7 +235,7 @@ def start_ray(job: Job, workers: Sequence[Worker], lease: Lease) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Steps:
+class Steps:
     """Steps on workers, each on all of them at the same time.
 
     Attributes:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ...base.errors import ExitCode
 from ...base.words import cause_of, is_connection
 from ...process.events import Kind, Raised
+from .output import own_lines
 from .state import PHASES, ProcessState, exit_text, names
 
 EXIT_CODES = {
@@ -76,6 +77,7 @@ def crash_behind(
         if states[index].error is None
         and (states[index].code or 0) < 0
         and abs(f.at - min(broken)) <= _CRASH
+        and not _ended_before(states[index], f.at)
     ]
     return min(crashes, key=lambda f: f.order, default=None)
 
@@ -84,6 +86,12 @@ def _lost_connection(state: ProcessState) -> bool:
     """Whether it ended because a connection broke, by whichever kind of error."""
     error = state.error
     return error is not None and (error.peer_lost or any(map(is_connection, _chain(error))))
+
+
+def _lost_peer(state: ProcessState) -> bool:
+    """Whether it ended because it waited in vain for another: by an error, or by JAX's abort."""
+    aborted = state.error is None and state.code == -signal.SIGABRT
+    return _lost_connection(state) or (aborted and is_connection(own_lines(state.log_tail)[0]))
 
 
 def _chain(error: Raised) -> list[str]:
@@ -150,6 +158,13 @@ def _from_error(state: ProcessState, error: Raised) -> Failure:
     match error.kind:
         case _ if "out of memory" in words:
             cause = "out of memory"
+        case _ if "unresolved" in words:
+            cause, host = "environment", state.host
+            summary = (
+                f"{state.name()} cannot connect to the others, since its host has no address "
+                f"of its own under the name {host}; give it there the one by which the others "
+                f"reach it: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts; {summary}"
+            )
         case Kind.PORT_TAKEN:
             cause = "rendezvous"
         case Kind.RENDEZVOUS:
@@ -232,6 +247,48 @@ def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
     return failure("environment", summary, first, now)
 
 
+_MAX_HOSTS = 8
+"""Hosts for each of which there is a line of advice."""
+
+
+def loopback_names(states: Sequence[ProcessState]) -> list[str]:
+    """What to do on each host of a larger run that takes its own name for a loopback address.
+
+    Debian's installer gives a machine's name the address 127.0.1.1. Gloo, which does JAX's
+    collectives on CPUs, tells the other hosts the address of that name.
+    """
+    hosts = {s.host: s for s in reversed(states)}
+    wrong = [s for s in hosts.values() if s.own_name.startswith("127.") or s.own_name == "::1"]
+    if len(hosts) == 1 or not wrong:
+        return []
+    wrong.sort(key=lambda s: s.index)
+    which = ", ".join(f"{s.host} ({s.own_name})" for s in wrong[:_MAX_HOSTS])
+    more = f" and {len(wrong) - _MAX_HOSTS} more" if len(wrong) > _MAX_HOSTS else ""
+    return [
+        f"these hosts take their own names for loopback addresses: {which}{more}; JAX's processes "
+        "on CPUs tell each other the address of their host's name, and cannot connect by these. "
+        "Give each name its address in the network that the run should use:",
+        *(f"on {s.host}: {_name_own_address(s)}" for s in wrong[:_MAX_HOSTS]),
+    ]
+
+
+def _name_own_address(state: ProcessState) -> str:
+    address = state.address or "ADDRESS"
+    if state.own_name == "127.0.1.1":
+        return f"sudo sed -i 's/^127[.]0[.]1[.]1\\s/{address} /' /etc/hosts"
+    return f"replace {state.own_name} before {state.host} in /etc/hosts by {address}"
+
+
+def without_own_names(broken: Failure, lines: Sequence[str]) -> Failure:
+    """The failure, with the hosts' own names as its cause if a connection broke that needs them."""
+    if not lines or broken.cause != "lost" or not broken.consequence:
+        return broken
+    summary = f"{broken.summary}; {' '.join(lines)}"
+    return replace(
+        broken, cause="environment", exit_code=EXIT_CODES["environment"], summary=summary
+    )
+
+
 EARLY = 0.75
 """Seconds that others must wait for an ended process before its end counts as a failure."""
 
@@ -308,10 +365,34 @@ class Judge:
             return None
         earliest = min(failures, key=lambda f: (f.consequence, f.order))
         if earliest.consequence:
-            earliest = crash_behind(self._states, failures) or earliest
+            crash = crash_behind(self._states, failures)
+            if crash is None or _lost_peer(self._states[crash.process or 0]):  # JAX's own abort
+                crash = self._end_behind(earliest) or crash
+            earliest = crash or earliest
         if earliest.cause == "rendezvous" and earliest.consequence:
             return absent_from_rendezvous(list(self._states.values()), earliest)
         return earliest
+
+    def _end_behind(self, broken: Failure) -> Failure | None:
+        """The early end of a program that explains why another lost its connection, if one does.
+
+        JAX's own collectives are not counted: a process that waits in one for a program that has
+        ended gives up after minutes, as it does if a machine is gone.
+        """
+        if broken.process is None or not _lost_peer(self._states[broken.process]):
+            return None
+        states = self._states.values()
+        ended = [s for s in states if s.initialized and _ended_before(s, broken.at)]
+        if not ended:
+            return None
+        first = min(ended, key=lambda s: (_ended_at(s, broken.at), s.index))
+        at = _ended_at(first, broken.at)
+        still = [s for s in states if not _ended_before(s, broken.at)]
+        summary = (
+            f"{first.name()} had ended its program while {names(still)} still ran; "
+            f"{broken.at - at:.0f} s later {broken.summary}"
+        )
+        return failure("user", summary, first, at)
 
     def _ended_early(self, now: float) -> list[Failure]:
         """The failures of processes that ended without an error while others still need them."""
@@ -379,6 +460,11 @@ def find_failure(states: Sequence[ProcessState], now: float) -> Failure | None:
 
 def _ended_at(state: ProcessState, now: float) -> float:
     return state.times.get("ending", state.times.get("exited", now))
+
+
+def _ended_before(state: ProcessState, at: float) -> bool:
+    """Whether its program ended without an error, and not just before that time."""
+    return state.ended_at is not None and state.ended_at < at - EARLY
 
 
 def _how(state: ProcessState) -> str:

@@ -8,9 +8,11 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ...base.errors import PyReactantError, RendezvousError
 from ...base.lines import LINE_LIMIT, LineCodec, LineError, RefusedError, encode
@@ -188,6 +190,7 @@ def hello(
     *,
     mtls: Mapping[str, str] | None = None,
     error: PyReactantError | None = None,
+    own_name: str = "",
 ) -> Join:
     """The first message of a process.
 
@@ -196,7 +199,23 @@ def hello(
         error: Why this process cannot start its program.
     """
     why, code = ("", 0) if error is None else (str(error), error.exit_code)
-    return Join(index, count, socket.gethostname(), os.getpid(), facts, mtls or {}, why, code)
+    host, pid = socket.gethostname(), os.getpid()
+    return Join(index, count, host, pid, facts, mtls or {}, why, code, own_name)
+
+
+def own_name() -> str:
+    """What this machine's name resolves to on it; "" if that is not known within a second."""
+    answer: list[str] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            infos = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+            answer.append(str(infos[0][4][0]))
+
+    thread = threading.Thread(target=ask, daemon=True)  # a name server may not answer
+    thread.start()
+    thread.join(1.0)
+    return answer[0] if answer else ""
 
 
 class CannotStartError(PyReactantError):
@@ -324,7 +343,8 @@ async def _enter(address: str, secret: bytes, hello: Join, timeout: float) -> Up
             codec.read_greeting(greeting)
         except LineError as error:
             raise _GreetingError(str(error)) from None
-        uplink.send(hello)
+        own, head = (writer.get_extra_info(end)[0] for end in ("sockname", "peername"))
+        uplink.send(replace(hello, address=own, head=head))
         try:
             answer = await uplink.receive(timeout)
         except _GoneError:

@@ -23,7 +23,14 @@ from ...process.events import (
     Metrics,
     Order,
 )
-from .cause import Failure, Judge, differences, failure
+from .cause import (
+    Failure,
+    Judge,
+    differences,
+    failure,
+    loopback_names,
+    without_own_names,
+)
 from .metrics import MetricsFile
 from .options import RunOptions
 from .output import say
@@ -92,6 +99,7 @@ class Head:
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
+        self._own_names: list[str] = []
         self._said_log_error = False
         self._metrics = MetricsFile(folder, len(self.states), tensorboard=options.tensorboard)
         self._stalls = Stalls(
@@ -132,6 +140,9 @@ class Head:
         else:
             state = self.states[index]
             state.host, state.facts, state.pid = host, hello.facts, hello.pid
+            state.own_name, state.address = hello.own_name, hello.address
+            if hello.head:
+                self.states[0].address = hello.head
             state.enter("joined", now)
             self._judge.note(index)
             self._absent.discard(index)
@@ -176,15 +187,16 @@ class Head:
             if broken is None:
                 await self._end_all(stacks=False, patience=_ENDING)
                 break
-            moved = moves < _MAX_MOVES and self._port_was_taken(broken)
+            taken = self._port_was_taken(broken)
+            moved = taken and moves < _MAX_MOVES
             last = restarts == self._options.max_restarts and not moved
             ended = await self._end_all(
                 stacks=broken.cause not in ("preempted", "interrupted"),
                 patience=_ENDING if last else _ENDING_BEFORE_RESTART,
             )
-            if not moved and self._port_was_taken(broken):
+            if taken and not moved:
                 broken = self._without_ports(broken)
-            if last or not ended or not (moved or self._can_restart(broken)):
+            if last or not ended or not (taken or self._can_restart(broken)):
                 break
             if moved:
                 moves += 1
@@ -200,6 +212,7 @@ class Head:
             self._stop.restarted()
             self._metrics.finish()
             self._stalls.restarted()
+            self._waits = Waits()
             self._ended, self._announced, broken = set(), set(), None
         if error := self._metrics.close():
             self._say(f"not all metrics could be written: {error}")
@@ -238,6 +251,10 @@ class Head:
             return self._unstarted
         if len(self.states) > 1:
             self._say(f"{len(self.states)} processes joined in {self._seconds():.1f} s")
+        if self._options.platform not in ("gpu", "tpu"):
+            self._own_names = loopback_names(self.states)
+            for line in self._own_names:
+                say(line)
         if self._options.allow_different_environments:
             return None
         return differences(self.states, time.monotonic())
@@ -266,9 +283,10 @@ class Head:
                 settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
                 alone = not self._judge.unfinished
                 if now - broken_at > settle or (alone and not broken.consequence):
+                    broken = without_own_names(broken, self._own_names)
                     return self._clock.explain(broken)
             self._say_phases()
-            if waits := self._waits.message(self.states, now):
+            for waits in self._waits.messages(self.states, now):
                 self._say(waits)
             await self._wait_for_change(0.05 if broken_at else 0.2)
 
@@ -351,7 +369,19 @@ class Head:
             stalls=self._stalls.reports,
             facts=self.states[0].facts,
             refused=list(self.refused),
+            notes=self._notes() if broken is None else self._own_names,
         )
+
+    def _notes(self) -> list[str]:
+        """What the user of a run that ended well must know all the same."""
+        count = len(self.states)
+        joined = any("initializing" in s.times for s in self.states)
+        if count == 1 or joined or not any(s.alone for s in self.states):
+            return []
+        return [
+            f"no process joined the others: none called initialize (pyreactant.initialize() or "
+            f"jax.distributed.initialize()), so each of the {count} ran as process 0 of 1"
+        ]
 
     def _say_phases(self) -> None:
         if len(self.states) == 1:

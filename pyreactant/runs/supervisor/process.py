@@ -43,6 +43,9 @@ Emit = Callable[[Event], None]
 _CHUNK = 1 << 16
 _BEHIND = 0.02
 """Seconds between looks at a terminal whose reader is behind."""
+_ABORTS = 12.0
+"""Seconds that a process which calls abort() may be silent: the guard makes it wait for 6 s, and
+Python's lock may be held meanwhile."""
 _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
 _LAST_OF_STACKS = b" in _run_module_as_main\n"
@@ -158,10 +161,13 @@ class ChildProcess:
         self._last_pulse += suspended
         silent = time.monotonic() - self._last_pulse
         limit = self._stall_timeout if self._begun else self._unbegun_limit
-        if self._line is not None and silent > limit and not self.exited.is_set():
-            self._last_pulse = float("inf")
-            state = self._kernel_state()
-            self._emit(Stalled(state, process=self.index, age=silent - limit))
+        if self._line is None or silent <= limit or self.exited.is_set():
+            return
+        state = self._kernel_state()
+        if self._begun and silent <= _ABORTS and state == _STATES["S"]:
+            return
+        self._last_pulse = float("inf")
+        self._emit(Stalled(state, process=self.index, age=silent - limit))
 
     def dump_stacks(self, *, resume: bool = True) -> None:
         """Make the program write the Python stack of every thread; with `resume` if it is stopped.

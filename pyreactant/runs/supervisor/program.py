@@ -21,6 +21,7 @@ from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, STALL_TIM
 from ...julia.place import find_place, package_folder
 from ...process.events import Go
 from ...process.group.coordinator import SECRET, SECRET_FILE
+from ...process.group.group import around_proxies
 from .guardian import TOKEN
 
 _USAGE = (
@@ -209,6 +210,14 @@ _JAX = {
 }
 """JAX's variables, with those of ours that say the same."""
 
+_JAX_PROCESSES = (
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_COORDINATOR_PORT",
+)
+"""JAX's variables about the processes; those that a launcher set are for the supervisor."""
+
 _FORCED = "xla_force_host_platform_device_count"
 
 
@@ -228,18 +237,23 @@ def program_environment(
         settings: The ``PYREACTANT_*`` variables that this run sets for it.
         token: Mark of the run's processes on this machine.
     """
+    left_out = (SECRET, SECRET_FILE, *_JAX_PROCESSES)
     variables = {
-        **{k: v for k, v in environ.items() if k not in (SECRET, SECRET_FILE)},
+        **{k: v for k, v in environ.items() if k not in left_out},
         "PYTHONUNBUFFERED": "1",
         **settings,
         TOKEN: token,
         COUNT: str(go.num_processes),
         INDEX: str(index),
+        # For programs that call JAX's initialize only if these say that there are several.
+        "JAX_NUM_PROCESSES": str(go.num_processes),
+        "JAX_PROCESS_ID": str(index),
         "PYREACTANT_RESTART_COUNT": str(go.restarts),
         STALL_TIMEOUT: f"{min(stall_timeout, 1e6):g}",  # JAX and Julia take no infinity
     }
     if go.coordinator:
-        variables[COORDINATOR] = go.coordinator
+        variables |= {COORDINATOR: go.coordinator, "JAX_COORDINATOR_ADDRESS": go.coordinator}
+        variables |= around_proxies(go.coordinator, variables)
     variables |= _for_jax(variables, settings, environ)
     if program.kind == "julia":
         variables |= for_julia(variables)

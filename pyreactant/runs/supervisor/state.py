@@ -54,6 +54,7 @@ class ProcessState:
         code: Its exit code, negative for a signal; None while it runs.
         by_supervisor: Whether its supervisor sent the signal that ended it.
         ending_code: The exit code with which it is about to end.
+        alone: Whether its program has loaded a runtime by then, and not called JAX's initialize.
         error: The exception that ends it.
         lost: Why its supervisor is gone.
         gave_up: Why its supervisor ended it without an order of process 0's.
@@ -66,6 +67,7 @@ class ProcessState:
         stopped: Whether `reached_preemption` was true in it.
         step_reported: Whether it has answered a preemption with its step.
         step: That step; None if it has not begun one.
+        own_name, address: As in `Join`.
     """
 
     index: int
@@ -78,6 +80,7 @@ class ProcessState:
     by_supervisor: bool = False
     out_of_memory: bool = False
     ending_code: int | None = None
+    alone: bool = False
     error: Raised | None = None
     lost: str | None = None
     gave_up: str | None = None
@@ -89,6 +92,8 @@ class ProcessState:
     stopped: bool = False
     step_reported: bool = False
     step: int | None = None
+    own_name: str = ""
+    address: str = ""
     stacks: str | None = None
     log: str | None = None
     log_tail: str = ""
@@ -109,6 +114,13 @@ class ProcessState:
         """Whether it has left, or is leaving, through a shutdown that waits for the others."""
         return "shutdown" in self.times or ("ending" in self.times and not self.ending_code)
 
+    @property
+    def ended_at(self) -> float | None:
+        """When its program ended without an error; None if it has not."""
+        if self.code == 0 or ("ending" in self.times and not self.ending_code):
+            return self.times.get("ending", self.times.get("exited"))
+        return None
+
     def enter(self, phase: str, at: float) -> None:
         """Note a phase; a late event never moves the process back."""
         if phase in PHASES:
@@ -125,9 +137,9 @@ class ProcessState:
             case Spawned(pid):
                 self.pid = pid
                 self.enter("spawned", at)
-            case Phase(phase, collectives, code):
+            case Phase(phase, collectives, code, alone):
                 if phase == "ending":
-                    self.ending_code = code or 0
+                    self.ending_code, self.alone = code or 0, alone
                 self._count(collectives)
                 self.enter(phase, at)
             case Pulse(collectives, waiting):
@@ -173,6 +185,7 @@ class ProcessState:
     def restarted(self) -> "ProcessState":
         """The state of the same process before a new attempt."""
         new = ProcessState(self.index, self.host, facts=self.facts)
+        new.own_name, new.address = self.own_name, self.address
         new.killed, new.log_error = self.killed, self.log_error
         new.enter("joined", self.times.get("joined", 0.0))
         return new

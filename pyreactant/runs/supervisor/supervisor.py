@@ -25,9 +25,16 @@ from ...base.settings import COUNT
 from ...process.events import Alive, Event, GaveUp, Go, GotSignal, Order, Raised, Report
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import MEETING_SECRET, meeting_secret, run_secret
-from ...process.group.group import ShellError, env_int, join_address, local_devices, split_address
+from ...process.group.group import (
+    ShellError,
+    env_int,
+    join_address,
+    local_devices,
+    loopback_address,
+    split_address,
+)
 from .agent import Agent
-from .connection import CannotStartError, Uplink, hello, join
+from .connection import CannotStartError, Uplink, hello, join, own_name
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
 from .options import RunOptions, device_settings, fresh_folder, release
@@ -174,7 +181,8 @@ class _Leader(_Supervisor):
             await self._roll_call.listen(self._group.coordinator_address, self._count)
             head.refused = self._roll_call.refused
         for index in self._indices:
-            head.admit(hello(index, self._count, facts() if self._remote else {}))
+            known, name = (facts(), own_name()) if self._remote else ({}, "")
+            head.admit(hello(index, self._count, known, own_name=name))
             self._certify(partial(self._certifier.admit, index))
         with handled(lambda number: head.apply(GotSignal(number))):
             git = GitState(Path.cwd())
@@ -182,19 +190,21 @@ class _Leader(_Supervisor):
                 own_facts = asyncio.create_task(asyncio.to_thread(facts))
                 report = replace(await head.run(), facts=await own_facts)
             commit = await asyncio.to_thread(git.result, _GIT)
-        off = self._certifier.off
+        off, notes = self._certifier.off, report.notes
         note = off_note(options.backend, self._count, off)
         report = replace(
             report,
             git=commit,
             mutual_tls=f"off: {off}" if off else "on",
-            notes=[note] if note else [],
+            notes=[*notes, *([note] if note else [])],
         )
         report.write(self._folder, page=options.html, overwrite=options.overwrite)
         if self._remote:
             self._roll_call.broadcast(Report(report.exit_code, report.summary))
             await self._roll_call.close()
         _show(report, options)
+        for note in notes:  # of a run that ended well, so that its report is not printed
+            say(note)
         return report.exit_code
 
     def close(self) -> None:
@@ -230,11 +240,11 @@ class _Leader(_Supervisor):
         """An address with a free port for the runtime's own coordinator, if it needs one."""
         if self._count == 1:
             return None
-        address = self._group.coordinator_address
+        if (address := self._group.coordinator_address) is None:
+            return loopback_address()
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1" if address is None else "", 0))
-            port = probe.getsockname()[1]
-        return join_address("127.0.0.1" if address is None else split_address(address)[0], port)
+            probe.bind(("", 0))
+            return join_address(split_address(address)[0], probe.getsockname()[1])
 
 
 class _Follower(_Supervisor):
@@ -283,7 +293,13 @@ class _Follower(_Supervisor):
         return await join(
             group.coordinator_address,
             self._secret,
-            hello(self._index, self._count, facts(), mtls=self._keys.offer(self._index)),
+            hello(
+                self._index,
+                self._count,
+                facts(),
+                mtls=self._keys.offer(self._index),
+                own_name=own_name(),
+            ),
             timeout=options.start_timeout,
             progress=_progress(options),
         )

@@ -167,36 +167,58 @@ class Stop:
 FIRST = 60.0
 """Seconds that a process waits before a line says so; then twice as long each time."""
 
+EARLY_END = 10.0
+"""Seconds after the end of one program at which a line says that others still run."""
+
 _PERIOD = 1.0
 
 
 class Waits:
-    """Finds the process that waits longest for others that have not begun the operation."""
+    """Finds the process that waits longest for others, and the program that ended before others."""
 
     def __init__(self) -> None:
         self._looked = 0.0
         self._said: tuple[int, int] | None = None  # process, operation
         self._next = FIRST
+        self._said_end = False
 
-    def message(self, states: Sequence[ProcessState], now: float) -> str | None:
-        """A sentence that is due now, or None; to be called often."""
+    def messages(self, states: Sequence[ProcessState], now: float) -> Iterator[str]:
+        """The sentences that are due now; to be called often."""
         if now - self._looked < _PERIOD:
-            return None
+            return
         self._looked = now
-        waiting = [s for s in states if not s.finished and s.waiting_at is not None]
+        running = [s for s in states if not s.finished]
+        yield from self._longest([s for s in running if s.waiting_at is not None], running, now)
+        ended = [s for s in states if s.initialized and s.ended_at is not None]
+        if self._said_end or not ended:
+            return
+        first = min(ended, key=lambda s: (s.ended_at or now, s.index))
+        seconds = now - (first.ended_at or now)
+        others = [s for s in running if not s.clean]
+        if seconds > EARLY_END and others:
+            self._said_end = True
+            yield (
+                f"{first.name()} ended its program {seconds:.0f} s ago, and {names(others)} still "
+                f"{'runs' if len(others) == 1 else 'run'}; a collective operation that waits for "
+                "it never ends"
+            )
+
+    def _longest(
+        self, waiting: Sequence[ProcessState], running: Sequence[ProcessState], now: float
+    ) -> Iterator[str]:
         if not waiting:
-            return None
+            return
         first = min(waiting, key=lambda s: (s.waiting_at or now, s.index))
         seconds = now - (first.waiting_at or now)
         if (first.index, first.collectives) != self._said:
             self._said, self._next = (first.index, first.collectives), FIRST
-        behind = [s for s in states if not s.finished and s.collectives < first.collectives]
+        behind = [s for s in running if s.collectives < first.collectives]
         if seconds < self._next or not behind:
-            return None
+            return
         while self._next <= seconds:
             self._next *= 2
         have = "has" if len(behind) == 1 else "have"
-        return (
+        yield (
             f"{first.name()} has waited {seconds:.0f} s in operation {first.collectives}, which "
             f"{names(behind)} {have} not begun"
         )
@@ -273,9 +295,10 @@ class Stalls:
         self._count += 1
         first = stalled[0]
         since = self._since[first.index]
+        culprit, why = _awaited(stalled, states)
         summary = (
             f"{names(stalled)} made no progress for {now - since:.0f} s: the main thread's stack "
-            "stays the same, and no CPU is used"
+            f"stays the same, and no CPU is used{why}"
         )
         path = self._folder / f"stalled-{self._count}.txt"
         try:
@@ -290,10 +313,33 @@ class Stalls:
         for line in main.splitlines()[:_MOST_SHOWN]:
             self._say(f"  | {line}")
         if self._ends:
-            self.failure = failure("timeout", summary, first, since)
+            self.failure = failure("timeout", summary, culprit, since)
             return
         for state in states:
             state.stacks = None  # they are of this moment, not of the run's end
+
+
+def _awaited(
+    stalled: Sequence[ProcessState], states: Sequence[ProcessState]
+) -> tuple[ProcessState, str]:
+    """The process that the others seem to wait for, and what is known of that, for a sentence."""
+    first, running = stalled[0], [s for s in states if not s.finished and not s.clean]
+    waiting = [s for s in stalled if s.waiting_at is not None]
+    if waiting:
+        operation = max(s.collectives for s in waiting)
+        waiting = [s for s in waiting if s.collectives == operation]
+        if behind := [s for s in running if s.collectives < operation]:
+            return behind[0], (
+                f"; {names(behind)} did not begin operation {operation}, in which "
+                f"{names(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
+            )
+    if gone := [s for s in states if s.ended_at is not None]:
+        return gone[0], f"; {names(gone)} had ended its program, and they may wait for it"
+    if busy := [s for s in running if s not in stalled]:
+        return busy[0], f"; {names(busy)} did make progress, and they may wait for it"
+    if len(running) == 1:
+        return first, ""
+    return first, "; which of them the others wait for is not known, and it need not be the first"
 
 
 def _text(

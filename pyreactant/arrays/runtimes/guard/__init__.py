@@ -20,8 +20,7 @@ class Guarded:
     def end(self, code: int = 0) -> None:
         """Compare the last operations, and stop. Collective if the program ended well.
 
-        Args:
-            code: The exit code of the program; one that failed keeps nobody waiting.
+        A program that failed, by its exit code, keeps nobody waiting.
 
         Raises:
             MismatchError: The processes differ.

@@ -199,11 +199,7 @@ NOTHING = "nothing"
 def describe(stream: Stream | None, thread: str, number: int, *, closed: bool) -> Account | None:
     """What this process did as operation `number` of a thread; None if that is yet to come.
 
-    Args:
-        stream: The thread's operations, if it has any here.
-        thread: The id of the stream.
-        number: From 0.
-        closed: Whether the thread does nothing more in this process.
+    If the thread is closed, it does nothing more in this process.
     """
     operation = stream.operation(number) if stream is not None else None
     name = stream.name if stream is not None else thread
@@ -217,11 +213,6 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
 
     The lowest process of each group with equal operations describes it, and process 0 writes the
     sentence. It returns last, because the others could say nothing more if it ended before them.
-
-    Args:
-        tree: This process's place among all.
-        name: The beginning of the keys.
-        mine: What this process did.
     """
     groups = _group(tree, f"{name}/groups", mine)
     speakers = [group.lowest for group in groups[:_SHOWN]]

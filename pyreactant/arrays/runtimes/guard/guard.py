@@ -112,13 +112,7 @@ class Guard:
         """Enter an operation; wait until every process has announced it. Collective.
 
         It waits for nobody if this thread has announced an operation with this `key` before.
-
-        Args:
-            operation: The operation.
-            made: How many arrays it makes.
-
-        Returns:
-            The number of the first array that it makes.
+        Arguments and result are as of `ran`.
 
         Raises:
             MismatchError: The processes differ, here or earlier.
@@ -146,10 +140,8 @@ class Guard:
     def settle(self, timeout: float = 2.0) -> None:
         """Wait for the next comparison, after an error that another process may have caused.
 
-        When one of the processes that differ ends, the collectives of the others fail.
-
-        Args:
-            timeout: Seconds to wait at most; a process that is gone compares nothing.
+        When one of the processes that differ ends, the collectives of the others fail. One that is
+        gone compares nothing, hence the timeout.
 
         Raises:
             MismatchError: The processes differ.
@@ -166,9 +158,6 @@ class Guard:
         """Enter the end of this process's operations, and wait for the others'. Collective.
 
         A process that is only slow is no mismatch: if the time is over, this returns.
-
-        Args:
-            timeout: Seconds to wait.
 
         Raises:
             MismatchError: The processes differ.

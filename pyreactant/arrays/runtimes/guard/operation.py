@@ -115,13 +115,7 @@ _ALL = 1 << 20
 
 
 def placing(kind: str, aval: Aval, array: np.ndarray | None = None) -> Operation:
-    """An array that is placed.
-
-    Args:
-        kind: The function, such as "device_put".
-        aval: Shape, dtype and sharding.
-        array: The global array if every process gives it; its values are compared then.
-    """
+    """A placement; its values are compared if every process gives the whole array."""
     fields = [*_fields_of(aval)]
     if array is not None:
         fields.append((VALUES, values_digest(array)))

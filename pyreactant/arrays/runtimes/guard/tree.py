@@ -25,11 +25,7 @@ Merge = Callable[[Sequence[Any]], Any]
 class Tree:
     """One process's place in the tree; process 0 is the root.
 
-    Args:
-        store: The run's store.
-        index: This process.
-        count: Number of processes.
-        check: Called while waiting; raises what is to end the wait.
+    While it waits it calls `check`, which raises what is to end the wait.
     """
 
     def __init__(self, store: Store, index: int, count: int, check: Callable[[], None]) -> None:
@@ -48,11 +44,7 @@ class Tree:
     ) -> Any:
         """The verdict about every process's message. Collective.
 
-        Args:
-            name: Used once only.
-            mine: This process's message.
-            merge: Makes one message of this process's and its children's.
-            conclude: Makes the verdict of all processes' merged message, in process 0.
+        Process 0 makes it of the merged messages. A name serves once only.
         """
         merged = self.gather(name, mine, merge)
         if self.index > 0:

@@ -22,13 +22,7 @@ _STREAMS = 24  # threads in one message; others wait for another round
 class Watch:
     """Compares the streams of this process with those of the others.
 
-    Args:
-        store: The run's store.
-        index: This process.
-        count: Number of processes.
-        name: The beginning of its keys.
-        streams: Returns the streams of this process.
-        take_error: Called when the processes differ, or the store is lost; then the thread ends.
+    When they differ, or the store is lost, it calls `take_error`, and its thread ends.
 
     Attributes:
         ending: Whether this process has entered its last operation.

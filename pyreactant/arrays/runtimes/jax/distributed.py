@@ -23,7 +23,7 @@ from ....base.words import is_absent_key
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
-from ....process.group.group import join_address, split_address
+from ....process.group.group import around_proxies, join_address, split_address
 from ....process.supervised.link import Link
 from ...backend import StartOptions
 
@@ -48,11 +48,7 @@ def running_group() -> ProcessGroup | None:
 
 
 def check_unused(group: ProcessGroup) -> None:
-    """Check that JAX can still join other processes.
-
-    Raises:
-        StateError: It uses its devices already, in this process alone.
-    """
+    """Check that JAX can still join other processes; StateError if it uses its devices already."""
     if importlib.import_module("jax._src.xla_bridge").backends_are_initialized():
         raise StateError(
             f"JAX already uses the devices of this process alone, so it cannot join "
@@ -74,7 +70,7 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     if supervised.connection is not None:
         # It would swallow SIGTERM, which the supervisor sends to programs that do not ask.
         jax.config.update("jax_enable_preemption_service", False)
-    _go_around_proxies(group.coordinator_address)
+    os.environ.update(around_proxies(group.coordinator_address, os.environ))
     check_coordinator(group, options.initialization_timeout)
     left = max(1.0, options.initialization_timeout - (time.monotonic() - started))
     end_at_once_on_error()
@@ -232,11 +228,7 @@ def _exchange(key: str, group: ProcessGroup, mine: Any, timeout: float) -> dict[
 
 
 def wait_at_barrier(name: str, timeout: float) -> None:
-    """Wait at a barrier of the coordination service, which needs no device.
-
-    Raises:
-        DeadlineError: Some process did not come.
-    """
+    """Wait at a barrier of JAX's service; DeadlineError if some process did not come."""
     try:
         client().wait_at_barrier(name, max(1, round(timeout * 1000)))
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
@@ -296,17 +288,6 @@ def _state() -> Any:
     return importlib.import_module("jax._src.distributed").global_state
 
 
-def _go_around_proxies(address: str) -> None:
-    """Keep gRPC from sending the rendezvous to a web proxy, where it hangs to the timeout."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return
-    host, _ = split_address(address)
-    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
-        hosts = [h for h in os.environ.get(name, "").split(",") if h]
-        if host not in hosts:
-            os.environ[name] = ",".join([*hosts, host])
-
-
 _FIRST_PAUSE = 0.0003  # seconds, about the time of one call
 _LONGEST_PAUSE = 0.05
 _PAUSE_PER_PROCESS = 0.00025  # 1024 processes that wait make 4000 calls per second
@@ -317,10 +298,6 @@ class JaxStore:
 
     Waiting asks again and again. JAX has a call that waits, but each one that ends without a value
     keeps 35 KB (jax 0.10.2 and 0.12), and waiting in C++ ignores Ctrl-C.
-
-    Args:
-        client: JAX's client of the service.
-        num_processes: Number of processes of the run.
     """
 
     def __init__(self, client: Any, num_processes: int) -> None:

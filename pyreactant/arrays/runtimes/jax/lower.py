@@ -33,10 +33,7 @@ _LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_P
 def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     """Lower a program; the body is traced anew, so that it is as it is defined now.
 
-    Args:
-        call: The program and its arguments.
-        devices: JAX's devices of the run.
-        one_in_flight: Whether programs must not run at the same time.
+    With `one_in_flight`, its runs wait for their results.
     """
     if call.program.stablehlo is not None:
         call = _of_a_file(call)

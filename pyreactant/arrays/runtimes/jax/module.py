@@ -217,7 +217,7 @@ def _mesh_of(mesh: Any, named: Mapping[str, Any]) -> Any:
 
 
 def _is_bytecode(text: str) -> bool:
-    return text.startswith("ML\ufffd")  # "ML" and a byte that is not UTF-8
+    return text.startswith("ML") and text[2:3] > "\x7f"  # a byte that is not UTF-8
 
 
 def _not_a_module(text: str) -> InvalidArgumentError:

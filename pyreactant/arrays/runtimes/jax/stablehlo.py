@@ -94,11 +94,7 @@ class Module:
         return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in self.results]
 
     def with_precision(self, precision: str | None) -> Any:
-        """The module, parsed in the current context.
-
-        Args:
-            precision: Precision of the products that have none; None leaves them.
-        """
+        """The module, parsed in the current context; products without a precision get this one."""
         module = ir.Module.parse(self.text)
         for op in operations_of(module.operation):
             if precision and op.name in _PRODUCTS and not _is_precise(op):
@@ -258,12 +254,7 @@ def _module(program: Program, state: tuple[int, ...]) -> Module:
 
 
 def check_call(call: Call, module: Module) -> None:
-    """Check what a program of a file cannot have, and its number of devices.
-
-    Raises:
-        InvalidArgumentError: There are static values.
-        ShardingError: The module is written for another number of devices than the arguments'.
-    """
+    """Check what a program of a file cannot have, and its number of devices."""
     what = f"Program {call.program.name!r}"
     if call.static:
         raise InvalidArgumentError(

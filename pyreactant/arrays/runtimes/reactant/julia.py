@@ -36,10 +36,7 @@ _error_type: type[BaseException] = Exception  # juliacall's, once Julia runs
 
 
 def start() -> Any:
-    """Start Julia with the package PyReactant, once per process.
-
-    Returns:
-        The Julia module PyReactant, as juliacall shows it.
+    """The Julia module PyReactant, as juliacall shows it; Julia starts once per process.
 
     Raises:
         StateError: Not the main thread, or a package that cannot share the process is loaded.
@@ -244,11 +241,7 @@ def _load_package(juliacall: Any, place: Place) -> Any:
 
 
 def project_folder(project: str, what: str) -> Path:
-    """The folder of a user's Julia project.
-
-    Raises:
-        InvalidArgumentError: There is no project.
-    """
+    """The folder of a user's Julia project; InvalidArgumentError if there is none."""
     folder = Path(project).expanduser().absolute()
     if not any((folder / name).is_file() for name in ("JuliaProject.toml", "Project.toml")):
         raise InvalidArgumentError(

@@ -135,9 +135,7 @@ def _lower_call(
 def write(request: Call, runtime: Runtime) -> tuple[str, Any]:
     """A program's StableHLO, and the structure of its results as plain data (see `rebuild`).
 
-    Args:
-        request: The program; its structure is plain data too, as `describe` returns it.
-        runtime: The runtime.
+    The structure of the request is plain data too, as `describe` returns it.
     """
     lowered = _lower_call(request, request.structure, runtime)
     text, described, _ = call(runtime.julia.description, lowered)
@@ -199,7 +197,7 @@ def _sharding_of(
 def find_sharding(
     meshes: Iterable[Mesh], shape: tuple[int, ...], placement: Mapping[int, Index]
 ) -> NamedSharding | None:
-    """A sharding whose placement oracle equals a placement, on the first mesh that has one.
+    """The sharding with the fewest axes whose placement oracle equals a placement.
 
     Args:
         meshes: Where to look, in order of preference.
@@ -207,7 +205,7 @@ def find_sharding(
         placement: For each device position the block that it holds.
 
     Returns:
-        The sharding with the fewest axes, or None where no partition spec says this.
+        None where no partition spec says this.
     """
     for mesh in meshes:
         if set(mesh.device_ids) != set(placement):
@@ -270,11 +268,7 @@ def function_of(program: Program) -> tuple[str, str]:
 
 
 def check_static(program: Program, static: Mapping[str, Any]) -> None:
-    """Check that keyword arguments can reach Julia.
-
-    Raises:
-        InvalidArgumentError: One cannot.
-    """
+    """Check that keyword arguments can reach Julia; InvalidArgumentError if one cannot."""
     for name, value in static.items():
         if not is_plain(value):
             raise InvalidArgumentError(
@@ -294,11 +288,7 @@ def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def describe(tree: Any, what: str) -> Described:
-    """The structure of arguments.
-
-    Args:
-        tree: The arguments, with a number in place of each array.
-        what: The program, for the message.
+    """The structure of arguments that are numbers in place of arrays; `what` is for the message.
 
     Raises:
         InvalidArgumentError: A container, a key or a static field cannot reach Julia.

@@ -215,8 +215,7 @@ class Meeting(Store):
 class _Registry:
     """What process 0 keeps for all: the values, and who has come to each exchange.
 
-    Args:
-        send: What sends a message to each process, 0 too.
+    It gets what sends a message to each process, to process 0 too.
     """
 
     def __init__(self, send: Mapping[int, Callable[[Message], None]]) -> None:
@@ -292,12 +291,9 @@ class _Registry:
 
 
 def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeting:
-    """Bring the processes together at the coordinator's address. Collective.
+    """Bring the processes together at the coordinator's address, in `timeout` seconds. Collective.
 
-    Args:
-        group: The processes.
-        timeout: Seconds for all to come.
-        heartbeat_timeout: Seconds after which a machine that is silent counts as lost.
+    Later a machine counts as lost that is silent for `heartbeat_timeout` seconds.
 
     Raises:
         RendezvousError: The address cannot be used, a process did not come in time, or the

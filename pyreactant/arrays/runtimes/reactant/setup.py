@@ -116,13 +116,9 @@ def check_runtime(module: Any) -> None:
 
 
 def check_libtpu(options: StartOptions, settled: str | None) -> None:
-    """Check that libtpu is there before Reactant's devices start.
+    """Check that libtpu is there before Reactant's devices start; it may be the one of the setup.
 
     Otherwise Reactant downloads a nightly build then, while the other processes wait.
-
-    Args:
-        options: What is started.
-        settled: The libtpu.so that `pyreactant setup` chose.
 
     Raises:
         RequirementError: This machine has a TPU, which is to be started, and there is no libtpu.

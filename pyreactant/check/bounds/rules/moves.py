@@ -255,12 +255,9 @@ def _quantile(a: Tracked, q: Any, axis: Any, keepdims: bool, method: str = "line
         return np.max(bound, initial=0.0)
 
     ends, u = extreme_of(value, (a,), largest, a.model), a.model.roundoff
-    size, width = (f(a.value, axis=axis, keepdims=keepdims) for f in (_largest_size, np.ptp))
+    how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
+    size, width = np.max(np.abs(a.value), **how), np.ptp(a.value, **how)
     return rounded(ends.value, ends.bound + u * (4 * size + 2 * a.size * width), u, a.model)
-
-
-def _largest_size(x: np.ndarray, **how: Any) -> Any:
-    return np.max(np.abs(x), **how)
 
 
 @function(np.median)

@@ -229,9 +229,9 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         n: Most products of a sum.
     """
     model = model_of(*operands)
-    z, exact, size, sizes = (
-        function(*map(part, operands)) for part in (_value, _size, _reach, _square)
-    )
+    reach = [np.abs(x.value) + x.bound for x in operands]
+    z, size = function(*(x.value for x in operands)), function(*reach)
+    exact, sizes = function(*(np.abs(x.value) for x in operands)), function(*map(np.square, reach))
     # The subtraction cancels, so add the rounding of both sums.
     error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
     sums = (n, size, np.abs(z) + error, np.sqrt(sizes))
@@ -249,22 +249,6 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
     error = np.where(size > model.largest, np.inf, error)
     sums_with_bound = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
     return with_infinities(sums_with_bound, function, operands)
-
-
-def _value(x: Tracked) -> np.ndarray:
-    return x.value
-
-
-def _size(x: Tracked) -> np.ndarray:
-    return np.abs(x.value)
-
-
-def _reach(x: Tracked) -> np.ndarray:
-    return np.abs(x.value) + x.bound
-
-
-def _square(x: Tracked) -> np.ndarray:
-    return np.square(_reach(x))
 
 
 @function(np.dot)

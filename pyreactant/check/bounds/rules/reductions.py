@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def _sum(
     how = {"axis": axis, "keepdims": keepdims}
     if a.held.dtype.kind in "biu":
         return Tracked(a.value.sum(**how), a.bound.sum(**how), a.model)
-    total = from_sums(a.model, _length(a, axis), *_sums(a, how))
+    total = from_sums(a.model, _length(a, axis), _sums(a, how))
     return with_infinities(total, functools.partial(np.sum, **how), (a,))
 
 
@@ -46,12 +46,27 @@ def sum_of(parts: Iterable[Any]) -> Any:
         n, sums = n + part.size, [a + b for a, b in zip(sums, more, strict=False)]
     if not isinstance(part, Tracked):
         return np.asarray(sums[0]).astype(part.dtype)  # integers modulo 2**bits, as in runtimes
-    total = from_sums(part.model, n, *sums)
+    total = from_sums(part.model, n, Sums(*sums))
     return bounded(total.value, total.bound, part.model)
 
 
-def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """Sums of the values, of the bounds, of |value| + bound, and of its square."""
+class Sums(NamedTuple):
+    """Sums of the values of an array, and of what their bound needs.
+
+    Attributes:
+        value: Sums of the values.
+        error: Of the bounds.
+        size: Of |value| + bound.
+        squares: Of its square.
+    """
+
+    value: Any
+    error: Any
+    size: Any
+    squares: Any
+
+
+def _sums(x: Tracked, how: dict[str, Any]) -> Sums:
     sums = _in_one_pass(x, how)
     if sums is not None:
         return sums
@@ -59,31 +74,33 @@ def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     if x.narrow.any():
         size += x.bound
         error = x.bound.sum(**how)
-    absolute = size.sum(**how)
-    return x.value.sum(**how), error, absolute, np.square(size, out=np.asarray(size)).sum(**how)
+    whole = size.sum(**how)
+    squares = np.square(size, out=np.asarray(size)).sum(**how)
+    return Sums(x.value.sum(**how), error, whole, squares)
 
 
-def _in_one_pass(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any] | None:
-    axis, keepdims = how.get("axis"), how.get("keepdims", False)
+def _in_one_pass(x: Tracked, how: dict[str, Any]) -> Sums | None:
+    axis = how.get("axis")
     if axis not in (None, 1, -1) or x.ndim != 2 or x.narrow.any():
         return None
     if x.held.dtype.kind != "f" or not fused.large(x.held):
         return None
-    value, absolute, squares = fused.row_sums(np.ascontiguousarray(x.held))
+    sums = fused.row_sums(np.ascontiguousarray(x.held))
     if axis is None:
-        value, absolute, squares = (sums.sum(keepdims=False) for sums in (value, absolute, squares))
-    if keepdims:
-        shape = (1, 1) if axis is None else (-1, 1)
-        value, absolute, squares = (np.reshape(sums, shape) for sums in (value, absolute, squares))
-    return value, np.zeros(()), absolute, squares
+        sums = sums.sum(axis=1)
+    if how.get("keepdims", False):
+        sums = sums.reshape(3, -1, 1)
+    value, size, squares = sums
+    return Sums(value, np.zeros(()), size, squares)
 
 
-def from_sums(model: Model, n: int, z: Any, error: Any, absolute: Any, squares: Any) -> Tracked:
-    """Sums of n numbers, from the sums of values, bounds, |value| + bound, and its squares."""
-    rounding = model.sum_error(n, absolute, np.abs(z) + error, np.sqrt(squares))
+def from_sums(model: Model, n: int, sums: Sums) -> Tracked:
+    """Sums of n numbers with their bounds."""
+    value, error, size, squares = sums
+    rounding = model.sum_error(n, size, np.abs(value) + error, np.sqrt(squares))
     # Partial sums may overflow where the whole does not.
-    error = np.where(absolute > model.largest, np.inf, error)
-    return Tracked(z, error + rounding + n * model.tiny, model)
+    error = np.where(size > model.largest, np.inf, error)
+    return Tracked(value, error + rounding + n * model.tiny, model)
 
 
 @function(np.mean)
@@ -329,14 +346,14 @@ def _along(transform: Any, x: Tracked, n: int | None, axis: int, norm: str | Non
     return bounded(z, np.broadcast_to(bound, z.shape), x.model)
 
 
-def _one(transform: Any) -> Any:
+def _along_one(transform: Any) -> Any:
     def rule(a: Tracked, n: int | None = None, axis: int = -1, norm: str | None = None) -> Tracked:
         return _along(transform, a, n, axis, norm)
 
     return rule
 
 
-def _several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any:
+def _along_several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any:
     """The rule of a transform along several dimensions, the last one with `first`."""
 
     def rule(a: Tracked, s: Any = None, axes: Any = default, norm: str | None = None) -> Tracked:
@@ -356,14 +373,14 @@ def _several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any
 
 _FFT, _IFFT, _RFFT, _IRFFT = np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft
 
-FUNCTIONS |= {one: _one(one) for one in (_FFT, _IFFT, _RFFT, _IRFFT)}
+FUNCTIONS |= {f: _along_one(f) for f in (_FFT, _IFFT, _RFFT, _IRFFT)}
 FUNCTIONS |= {
-    np.fft.fft2: _several(_FFT, _FFT, (-2, -1)),
-    np.fft.ifft2: _several(_IFFT, _IFFT, (-2, -1)),
-    np.fft.rfft2: _several(_FFT, _RFFT, (-2, -1)),
-    np.fft.irfft2: _several(_IFFT, _IRFFT, (-2, -1)),
-    np.fft.fftn: _several(_FFT, _FFT, None),
-    np.fft.ifftn: _several(_IFFT, _IFFT, None),
-    np.fft.rfftn: _several(_FFT, _RFFT, None),
-    np.fft.irfftn: _several(_IFFT, _IRFFT, None),
+    np.fft.fft2: _along_several(_FFT, _FFT, (-2, -1)),
+    np.fft.ifft2: _along_several(_IFFT, _IFFT, (-2, -1)),
+    np.fft.rfft2: _along_several(_FFT, _RFFT, (-2, -1)),
+    np.fft.irfft2: _along_several(_IFFT, _IRFFT, (-2, -1)),
+    np.fft.fftn: _along_several(_FFT, _FFT, None),
+    np.fft.ifftn: _along_several(_IFFT, _IFFT, None),
+    np.fft.rfftn: _along_several(_FFT, _RFFT, None),
+    np.fft.irfftn: _along_several(_IFFT, _IRFFT, None),
 }

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays.matmul import default_out_spec
 from ...arrays.mesh import Mesh
-from ...arrays.sharding import Axes, as_axes, as_entry
+from ...arrays.sharding import Axes, NamedSharding, as_axes, as_entry
+from ...arrays.text import spec_text
 from ...base.slices.topology import Topology
 from .machine import Machine, along_network
 from .model import LOOPS, NONE, Product, costs, divisible, every_layout, regular
@@ -51,6 +53,29 @@ class Layout:
     def seconds(self) -> float:
         """The sum of all parts, as if nothing overlapped; it chooses what to compile."""
         return self.local_seconds + self.link_seconds + self.slice_seconds
+
+    @property
+    def sizes_text(self) -> str:
+        """The mesh without the order of its devices, as the command line takes it."""
+        axes = zip(self.mesh.axis_names, self.mesh.shape, strict=True)
+        return ",".join(f"{name}={size}" for name, size in axes)
+
+    def texts(self) -> tuple[str, ...]:
+        """The specs of the arguments and of the output, as the command line takes them."""
+        specs = (*self.specs, *(() if self.out_spec is None else (self.out_spec,)))
+        return tuple(spec_text(NamedSharding(self.mesh, spec).spec) for spec in specs)
+
+    def flags(self) -> tuple[str, ...]:
+        """Options of `pyreactant matmul` for a product in this layout."""
+        x, y, *out = self.texts()
+        flags = ["--mesh", self.sizes_text, "--spec", x]
+        flags += ["--y-spec", y] if y != x else []
+        usual = default_out_spec(*(NamedSharding(self.mesh, spec) for spec in self.specs))
+        if out and out[0] != spec_text(NamedSharding(self.mesh, usual).axes(2)):
+            flags += ["--out-spec", out[0]]
+        if not self.mesh.all_devices:
+            flags += ["--device-ids", ",".join(map(str, self.mesh.device_ids))]
+        return tuple(flags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,11 @@ class Product:
     n: int
     itemsize: int
 
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of both operands and the product."""
+        return self.itemsize * (self.m * self.k + self.k * self.n + self.m * self.n)
+
     def side(self, loop: int) -> int:
         """Length of a loop."""
         return (1, self.m, self.k, self.n)[loop]

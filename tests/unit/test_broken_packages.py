@@ -1,0 +1,146 @@
+"""A package that cannot be imported is a requirement that is missing, wherever it is imported."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import environment
+
+NUMPY = '''raise ImportError("""
+
+IMPORTANT: PLEASE READ THIS FOR ADVICE ON HOW TO SOLVE THIS ISSUE!
+
+Importing the numpy C-extensions failed.
+
+Original error was: libopenblas.so: cannot open shared object file
+""")
+'''
+OLD_JAXLIB = {
+    "jaxlib/__init__.py": "",
+    "jaxlib/version.py": "__version__ = '0.4.0'",
+    "jaxlib-0.4.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: jaxlib\nVersion: 0.4.0\n",
+}
+INITIALIZE = "import pyreactant as pr\npr.initialize()\n"
+PLAIN = "import jax\njax.devices()\n"
+JAX = importlib.metadata.version("jax")
+FIT = "needs the package jax, which cannot be imported (RuntimeError: jaxlib is version 0.4.0, but "
+MEND = f"make them fit with: python -m pip install jax=={JAX} jaxlib=={JAX}"
+AGAIN = "or install it again with: python -m pip install --force-reinstall"
+
+
+def _run(
+    folder: Path, files: dict[str, str], *argv: str, program: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with some packages replaced; `program` is the text of ./program.py."""
+    for name, text in {**files, "../program.py": program}.items():
+        path = folder / "site-packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    settings = environment()
+    settings["PYTHONPATH"] = f"{folder / 'site-packages'}:{settings['PYTHONPATH']}"
+    return subprocess.run(
+        [sys.executable, *argv],
+        env=settings,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+RUN = ("-m", "pyreactant", "run", "--platform", "cpu", "--processes", "2", "--", "program.py")
+
+
+@pytest.mark.parametrize(
+    ("files", "argv", "program", "messages"),
+    [
+        (OLD_JAXLIB, RUN, INITIALIZE, (f"backend 'jax' {FIT}", MEND)),
+        (OLD_JAXLIB, RUN, PLAIN, (f"the program {FIT}", MEND)),
+        (OLD_JAXLIB, ("-m", "pyreactant", "matmul", "--size", "8"), "", ("backend 'jax' ", MEND)),
+        (
+            OLD_JAXLIB,
+            ("-m", "pyreactant", "preflight", "matmul", "--size", "64", "--topology", "v5e:2x2"),
+            "",
+            (f"pyreactant {FIT}", MEND),
+        ),
+        (
+            {"jax/__init__.py": "from ._src import absent"},
+            RUN,
+            INITIALIZE,
+            ("needs the package jax, which cannot be imported (No module named 'jax._src')", AGAIN),
+        ),
+        (
+            {"numpy/__init__.py": NUMPY},
+            RUN,
+            PLAIN,
+            ("needs the package numpy, which cannot be imported (numpy._core.multiarr", AGAIN),
+        ),
+        (
+            {"numpy/__init__.py": NUMPY},
+            ("-m", "pyreactant", "matmul", "--size", "8"),
+            "",
+            ("pyreactant needs the package numpy, which cannot be imported (libopenblas", AGAIN),
+        ),
+        (
+            {"typer/__init__.py": "raise AttributeError('no such thing')"},
+            ("-m", "pyreactant", "--version"),
+            "",
+            ("needs the package typer, which cannot be imported (AttributeError: no such", AGAIN),
+        ),
+        (
+            {"typer/__init__.py": "import typer.absent"},
+            ("-m", "pyreactant", "jobs", "list"),
+            "",
+            ("needs the package typer, which cannot be imported (No module named 'typer.a", AGAIN),
+        ),
+        (
+            {"../jax.py": "x = 1"},
+            RUN,
+            PLAIN,
+            ("(AttributeError: module 'jax' has no attribute 'devices'); it is not the inst", ""),
+        ),
+    ],
+)
+def test_exit_code_and_message(
+    tmp_path: Path,
+    files: dict[str, str],
+    argv: tuple[str, ...],
+    program: str,
+    messages: tuple[str, ...],
+) -> None:
+    ran = _run(tmp_path, files, *argv, program=program)
+    assert ran.returncode == 3, ran.stderr
+    for message in messages:
+        assert message in ran.stderr, ran.stderr
+    assert "internal error" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "program", "message"),
+    [
+        (OLD_JAXLIB, INITIALIZE, MEND),
+        ({"numpy/__init__.py": NUMPY}, "import pyreactant as pr\npr.Mesh\n", AGAIN),
+        (
+            {"../jax.py": "x = 1"},
+            INITIALIZE,
+            "jax.py: rename that, or take its folder off PYTHONPATH",
+        ),
+    ],
+)
+def test_in_python(tmp_path: Path, files: dict[str, str], program: str, message: str) -> None:
+    ran = _run(tmp_path, files, "program.py", program=program)
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("pyreactant.base.errors.RequirementError: ")
+    assert message in last
+
+
+@pytest.mark.parametrize(
+    "program", ["import jax\njax.nmp\n", "from jax import nmp\n", "import jax.nmp\n", "1 / 0\n"]
+)
+def test_a_mistake_of_the_program_is_its_own(tmp_path: Path, program: str) -> None:
+    ran = _run(tmp_path, {}, *RUN, program=program)
+    assert ran.returncode == 1, ran.stderr
+    assert "needs the package" not in ran.stderr
