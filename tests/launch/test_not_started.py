@@ -1,10 +1,12 @@
 """Programs that the system does not start, and runs that cannot begin."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.launch.runs import run_local
+from tests.harness import environment, free_port
+from tests.launch.runs import RUN, run_local
 
 NOT_STARTED = {
     "no-interpreter": (
@@ -93,3 +95,39 @@ def test_a_name_that_is_no_function(tmp_path: Path) -> None:
     assert run.code == 2, run
     assert "called.py:number must be a function, got 3; name a function" in run.report["summary"]
     assert "Traceback" not in run.finished[0].log
+
+
+def test_a_process_that_never_joins_names_no_folder(tmp_path: Path) -> None:
+    """It has none of its own, and cannot know that of process 0."""
+    settings = {
+        "PYREACTANT_NUM_PROCESSES": "2",
+        "PYREACTANT_PROCESS_INDEX": "1",
+        "PYREACTANT_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
+    }
+    argv = [*RUN, "--start-timeout", "1", "--", "true"]
+    env = environment(**settings)
+    ran = subprocess.run(
+        argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 4, ran
+    assert ran.stderr.rstrip().endswith(": did not join")
+    assert "logs and report" not in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_loopback(tmp_path: Path) -> None:
+    """Processes of one machine meet there; otherwise they would wait for a minute."""
+    apart = ["unshare", "--map-root-user", "--net"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system allows no namespaces")
+    ran = subprocess.run(
+        [*apart, *RUN, "-n", "2", "--", "true"],
+        env=environment(PYREACTANT_PLATFORM="cpu"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 3, ran
+    assert "need its loopback network, but it has neither 127.0.0.1 nor ::1; run: ip" in ran.stderr

@@ -102,6 +102,8 @@ def loopback_address(port: int = 0) -> str:
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with contextlib.suppress(OSError), socket.socket(family) as probe:
             probe.bind((host, 0))
+            with socket.socket(family, socket.SOCK_DGRAM) as packets:
+                packets.connect((host, 9))  # sends nothing; fails if the network is down
             return join_address(host, port or probe.getsockname()[1])
     raise RequirementError(
         "processes of one machine need its loopback network, but it has neither 127.0.0.1 nor ::1; "
