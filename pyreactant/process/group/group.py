@@ -166,6 +166,20 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
         raise InvalidArgumentError(f"{name} must be a whole number, got {text!r:.80}") from None
 
 
+def check_rank(count_name: str, count: int, index_name: str, index: int) -> None:
+    """Check the number of processes and this one's index, by the names of their variables.
+
+    Raises:
+        InvalidArgumentError: There is no process, or none with this index.
+    """
+    if count < 1:
+        raise InvalidArgumentError(f"{count_name} must be 1 or more, got {count}")
+    if not 0 <= index < count:
+        raise InvalidArgumentError(
+            f"{index_name} must be from 0 to {count - 1} with {count_name}={count}, got {index}"
+        )
+
+
 def _whole(text: str) -> int:
     """A whole number in plain digits: int() takes 2_0 as 20, too."""
     if "_" in text or not text.isascii():
