@@ -30,10 +30,8 @@ class ExitCode(IntEnum):
     TIMEOUT = 7
     CLOUD = 8
     """Cloud TPU refused, or something may still cost money."""
-    NOT_EXECUTABLE = 126
-    """As shells have it; so are those that follow."""
-    NOT_FOUND = 127
     INTERRUPTED = 130
+    """As shells have it; so is the one that follows."""
     UNREAD = 141
     """The reader of standard output has gone, as with `| head`."""
 

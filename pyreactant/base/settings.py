@@ -23,6 +23,8 @@ JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 JOB = "PYREACTANT_JOB"
 """The id of the job, in every process of it."""
 STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
+DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
+"""Two file descriptors of a program: for messages to its supervisor, and for Python stacks."""
 
 
 class Setting(NamedTuple):

@@ -208,10 +208,12 @@ class Command(_FittingHelp, typer.core.TyperCommand):
                 parsed = parse(args)
             except Exception as error:
                 name = getattr(error, "option_name", "")
-                if name not in NEW_OPTIONS:
+                new = NEW_OPTIONS.get(name, "")
+                own = {option for parameter in self.params for option in parameter.opts}
+                if new not in own and (new.startswith("--") or not new):
                     raise
                 raise InvalidArgumentError(
-                    f"{name} is an option of version 0.1; it is now {NEW_OPTIONS[name]}"
+                    f"{name} is an option of version 0.1; it is now {new}"
                 ) from None
             self.check_empty(ctx, parsed[0])
             return parsed

@@ -138,14 +138,15 @@ def run(
 
 def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -> int:
     """Supervise the run in this process."""
-    from ..runs.call import is_function
+    from ..runs.call import is_function, resolve
     from ..runs.spec import command_line
     from ..runs.supervisor import RunOptions, supervise
     from ..runs.supervisor.unstarted import others_told
 
     with others_told():
         if is_function(words):
-            words = [*_WORKER, _function(words)]
+            resolve(function := _function(words))
+            words = [*_WORKER, function]
         options = RunOptions(program=words, **settings)
     if dry_run:
         folder = [] if options.folder is None else [f"--out={options.folder}"]

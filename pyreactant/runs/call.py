@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,16 +107,25 @@ def _check_defined(name: str, file: Path, place: str) -> None:
         at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
         where = f", line {at}," if at else ""
         raise InvalidArgumentError(f"{place}{where} is not valid Python: {what}") from None
-    nodes = [*ast.walk(tree)]
+    nodes = [*_at_top_level(tree)]
     bound = {x.name for x in nodes if isinstance(x, _DEFINITIONS)}
     bound |= {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
     aliases = [x for node in nodes if isinstance(node, _IMPORTS) for x in node.names]
     bound |= {(x.asname or x.name).split(".")[0] for x in aliases}
+    bound |= {x for node in ast.walk(tree) if isinstance(node, ast.Global) for x in node.names}
     if name in bound or bound & {"*", "__getattr__"}:
         return
     functions = [x.name for x in tree.body if isinstance(x, _DEFINITIONS)]
     there = f"; it has {', '.join(functions[:5])}" if functions else ""
     raise InvalidArgumentError(f"{place} defines no {name}{there}")
+
+
+def _at_top_level(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one whose names the module gets: not what functions and classes contain."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, (*_DEFINITIONS, ast.Lambda)):
+            yield from _at_top_level(child)
 
 
 def parse(text: bytes) -> ast.Module:

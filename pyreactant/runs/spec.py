@@ -100,7 +100,7 @@ class Processes:
         None, "CPU devices, or GPUs, of each process.", "Devices"
     )
     backend: str | None = option(
-        None, "Runtime: jax or reactant; on tpu also both, one after the other.", "Devices"
+        None, "Runtime: jax or reactant; on tpu also jax,reactant, one after the other.", "Devices"
     )
     platform: str | None = option(None, "Platform: cpu, gpu or tpu.", "Devices")
     timeout: float | None = option(None, "Time limit of the run, in seconds.", "Time limits")

@@ -16,10 +16,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.settings import INDEX
+from ..process import supervised
+from ..process.events import Raised
 from . import call as _call
 from .call import find_julia, is_remote, resolve
 from .record import private_folder, written
@@ -110,12 +112,20 @@ def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
         _call.importing = None
     for part in name.split("."):
         if not hasattr(value, part):
-            raise InvalidArgumentError(f"{call['text']}: the file has no {part!r}")
+            _refuse(f"{call['text']}: the file has no {part!r}; name a function that it has")
         value = getattr(value, part)
     function: Callable[..., Any] = value.local if is_remote(value) else value
     if not callable(function):
-        raise InvalidArgumentError(f"{call['text']} must be a function, got {function!r}")
+        _refuse(f"{call['text']} must be a function, got {function!r:.80}; name a function")
     return function
+
+
+def _refuse(problem: str) -> NoReturn:
+    """End the program by an error of its caller, to whom a traceback of pyreactant says nothing."""
+    error = InvalidArgumentError(problem)
+    supervised.tell(Raised.of(error))
+    sys.stderr.write(f"pyreactant: error: {problem}\n")
+    raise SystemExit(error.exit_code)
 
 
 def _load_script(file: Path, name: str) -> ModuleType:

@@ -176,3 +176,14 @@ def test_options_that_need_another(name: str, one: str, other: str) -> None:
     check_together(beside, {one, other})
     with pytest.raises(InvalidArgumentError, match=f"{one} needs .*{other}.*; give both"):
         check_together(beside, {one})
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("doctor", "--cpu-devices"), ("explain", "--folder")]
+)
+def test_an_old_option_that_a_command_never_had(command: str, name: str) -> None:
+    """Its new name would be no option of the command either."""
+    ran = run([command, name, "2"])
+    assert ran.returncode == 2
+    assert f"No such option: {name}" in ran.stderr
+    assert "it is now" not in ran.stderr

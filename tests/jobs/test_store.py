@@ -94,5 +94,24 @@ def test_a_store_that_cannot_be_written(folder: Path) -> None:
 def test_settings() -> None:
     plan = target().plan(_record.draft("train.py:main", "tpu", {}))
     assert plan.endswith("\nstore      the value also in gs://mine/values/ID/")
-    with pytest.raises(pr.InvalidArgumentError, match="store must be a folder of Cloud Storage"):
-        target("s3://mine").check()
+
+
+@pytest.mark.parametrize("store", ["/tmp/x", "gs://", "gs:///x", "s3://mine", "gs://Mine", "mine"])
+def test_a_dry_run_refuses_a_store_outside_of_cloud_storage(store: str) -> None:
+    """The VMs' own disks go with them."""
+    where = [
+        "--on",
+        "tpu",
+        "--project",
+        "my-project",
+        "--zone",
+        "us-east5-b",
+        "--topology",
+        "v6e-16",
+    ]
+    argv = ["run", *where, "--dry-run", f"--store={store}", "--", "train.py"]
+    argv = [sys.executable, "-m", "pyreactant", *argv]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2
+    told = f"--store must be a folder of Cloud Storage such as gs://mine/values, got {store!r}"
+    assert ran.stderr.split("error: ")[1] == f"{told}\n"

@@ -62,7 +62,7 @@ def test_a_process_that_was_not_started(tmp_path: Path) -> None:
     )
     assert [p["state"] for p in run.report["processes"]] == [
         "in phase joined",
-        "in phase expected",
+        "did not join",
         "in phase joined",
     ]
     assert "process 1 did not join" in run.finished[1].log  # the other processes receive the reason

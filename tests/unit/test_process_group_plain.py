@@ -61,6 +61,14 @@ def test_resolved(environ: dict[str, str], source: str, address: str) -> None:
     assert (group.coordinator_address or "").startswith(address)
 
 
+_SEVERAL = {
+    "number": "2",
+    "index": "1",
+    "hosts": "a,b",
+    "cluster": '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"index": 0}}',
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Said:
     """A row of docs/run.md: variables, and what they say."""
@@ -71,7 +79,7 @@ class Said:
 
     def several(self, name: str) -> dict[str, str]:
         """An environment in which one of the variables says that there are two processes."""
-        value = {"number": "2", "index": "1", "hosts": "a,b"}[self.kind]
+        value = _SEVERAL[self.kind]
         return {**({"SLURM_JOB_ID": "14"} if name.startswith("SLURM_") else {}), name: value}
 
 
@@ -119,7 +127,25 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
         ({"JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES must be set beside"),
         (JAX | {"JAX_COORDINATOR_ADDRESS": ""}, "JAX_COORDINATOR_ADDRESS must be set beside"),
         (JAX | {"JAX_COORDINATOR_ADDRESS": "h"}, "JAX_COORDINATOR_PORT must be set beside"),
-        (JAX | {"JAX_PROCESS_ID": "2"}, "process_index must be from 0 to 1"),
+        (
+            JAX | {"JAX_PROCESS_ID": "2"},
+            "JAX_PROCESS_ID must be from 0 to 1 with JAX_NUM_PROCESSES=2, got 2",
+        ),
+        (
+            JAX | {"JAX_COORDINATOR_ADDRESS": "::1:80"},
+            r"JAX_COORDINATOR_ADDRESS must have the form host:port or \[IPv6\]:port, got '::1:80'",
+        ),
+        ({"NNODES": "2:4"}, "NNODES=2:4 .from xpk. means"),
+        ({"SM_HOSTS": '["algo-1","algo-2"]'}, "from SageMaker. means"),
+        ({"TPU_PROCESS_BOUNDS": "2,1,1"}, "TPU_PROCESS_BOUNDS=2,1,1 .from Cloud TPU. means"),
+        (
+            {"PYREACTANT_NUM_PROCESSES": "2_0", "PYREACTANT_PROCESS_INDEX": "0"},
+            "PYREACTANT_NUM_PROCESSES must be a whole number, got '2_0'",
+        ),
+        (
+            {"PYREACTANT_NUM_PROCESSES": "2", "PYREACTANT_PROCESS_INDEX": "2"},
+            "PYREACTANT_PROCESS_INDEX must be from 0 to 1 with PYREACTANT_NUM_PROCESSES=2, got 2",
+        ),
         ({"JAX_NUM_PROCESSES": "-2"}, "JAX_NUM_PROCESSES must be a whole number from 0, got -2"),
         (
             {"JAX_NUM_PROCESSES": "9" * 5000},
@@ -181,3 +207,17 @@ def test_the_documentation_lists_every_variable() -> None:
         known |= {*resolver(everything).evidence}
     gpus = {name for name in known if "GPU" in name or "TRES" in name or "VISIBLE" in name}
     assert known - gpus - listed - {"PYREACTANT_LOCAL_DEVICE_IDS"} == set()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}'},
+        {"TF_CONFIG": "{"},
+        {"SM_HOSTS": '["algo-1"]'},
+        {"TPU_PROCESS_BOUNDS": "1,1,1"},
+        {"NNODES": "1:4"},
+    ],
+)
+def test_such_a_value_says_one_process(environ: dict[str, str]) -> None:
+    assert resolve(environ=environ).num_processes == 1

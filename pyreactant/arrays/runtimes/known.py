@@ -5,10 +5,11 @@ process.
 """
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, StateError
+from ...process.group.group import env_int
 
 if TYPE_CHECKING:
     from ...process.group import ProcessGroup
@@ -25,14 +26,37 @@ MOST_CPU_DEVICES = 4096
 """XLA starts threads for each virtual CPU device; with many more it never gets ready."""
 
 
-def check_platform(name: str) -> None:
+PLATFORM, BACKEND = "PYREACTANT_PLATFORM", "PYREACTANT_BACKEND"
+CPU_DEVICES = "PYREACTANT_NUM_CPU_DEVICES"
+
+
+def check_platform(name: str, given_as: str = "platform") -> None:
     """Check the name of a platform; InvalidArgumentError has the known ones."""
-    _check_known("platform", name, PLATFORMS)
+    _check_known(given_as, name, PLATFORMS)
 
 
-def check_backend(name: str) -> None:
+def check_backend(name: str, given_as: str = "backend") -> None:
     """Check the name of a runtime; InvalidArgumentError has the known ones."""
-    _check_known("backend", name, BACKENDS)
+    _check_known(given_as, name, BACKENDS)
+
+
+def check_variables(overridden: Mapping[str, object], environ: Mapping[str, str]) -> None:
+    """Check the variables that choose runtime, platform and virtual CPU devices.
+
+    Args:
+        overridden: Variables that something else overrides, if its value here is not None.
+        environ: The environment.
+
+    Raises:
+        InvalidArgumentError: A value is not one of the known ones, or not such a number.
+    """
+    for name, check in ((BACKEND, check_backend), (PLATFORM, check_platform)):
+        value = environ.get(name)
+        if value and overridden.get(name) is None:
+            check(value, name)
+    count = env_int(CPU_DEVICES, environ) if overridden.get(CPU_DEVICES) is None else None
+    if count is not None and not 1 <= count <= MOST_CPU_DEVICES:
+        raise InvalidArgumentError(f"{CPU_DEVICES} must be 1 to {MOST_CPU_DEVICES}, got {count}")
 
 
 def _check_known(what: str, name: str, known: Collection[str]) -> None:

@@ -3,9 +3,9 @@
 import importlib
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, PyReactantError, StateError, argument
@@ -19,7 +19,17 @@ from ..backend import AbstractBackend, StartOptions
 from ..mesh import Mesh
 from ..sharding import Device
 from .compiled import Compiled
-from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform, check_workers
+from .known import (
+    BACKEND,
+    BACKENDS,
+    CPU_DEVICES,
+    MOST_CPU_DEVICES,
+    PLATFORM,
+    check_backend,
+    check_platform,
+    check_variables,
+    check_workers,
+)
 
 if TYPE_CHECKING:
     from .guard import Guarded
@@ -69,8 +79,6 @@ class Running:
     barriers: Counter[str] = field(default_factory=Counter)
     guarded: "Guarded | None" = None
 
-
-_CPU_DEVICES = "PYREACTANT_NUM_CPU_DEVICES"
 
 _running: Running | None = None
 _ended = False
@@ -126,6 +134,19 @@ def initialize(
         ('jax', 0, 1)
     """
     global _running
+    _check_types(
+        {
+            "backend": backend,
+            "platform": platform,
+            "coordinator_address": coordinator_address,
+            "num_processes": num_processes,
+            "process_index": process_index,
+            "num_cpu_devices": num_cpu_devices,
+            "initialization_timeout": initialization_timeout,
+            "heartbeat_timeout": heartbeat_timeout,
+            "guard": guard,
+        }
+    )
     if _ended:
         raise StateError(
             "this process's runtime was shut down; a process has one runtime for its whole "
@@ -135,7 +156,7 @@ def initialize(
         "coordinator_address": coordinator_address,
         "num_processes": num_processes,
         "process_index": process_index,
-        "local_device_ids": None if local_device_ids is None else tuple(local_device_ids),
+        "local_device_ids": _device_ids(local_device_ids),
     }
     option_arguments = {
         "platform": platform,
@@ -147,7 +168,10 @@ def initialize(
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
         return
     check_names()
-    name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
+    check_variables(
+        {BACKEND: backend, PLATFORM: platform, CPU_DEVICES: num_cpu_devices}, os.environ
+    )
+    name = backend or os.environ.get(BACKEND) or "jax"
     check_backend(name)
     runtime = _load(name)
     group = _group(runtime, group_arguments)
@@ -161,6 +185,41 @@ def initialize(
     _running = Running(runtime, group, options)
     if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
         _start_guard(_running)
+
+
+_KINDS: Mapping[str, tuple[type, str]] = {
+    **dict.fromkeys(("backend", "platform", "coordinator_address"), (str, "text")),
+    **dict.fromkeys(
+        ("num_processes", "process_index", "num_cpu_devices"), (Integral, "a whole number")
+    ),
+    **dict.fromkeys(("initialization_timeout", "heartbeat_timeout"), (Real, "a number of seconds")),
+    "guard": (bool, "True or False"),
+}
+"""The type of each argument of `initialize`; True and False are no numbers."""
+
+
+def _check_types(arguments: Mapping[str, Any]) -> None:
+    """Check the types: the value of an environment variable, for instance, is text."""
+    for name, value in arguments.items():
+        kind, words = _KINDS[name]
+        if value is not None and (
+            not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+        ):
+            raise InvalidArgumentError(
+                f"{argument(name)} must be {words}, got {value!r:.80} ({type(value).__name__})"
+            )
+
+
+def _device_ids(ids: Any) -> tuple[int, ...] | None:
+    if ids is None:
+        return None
+    listed = () if isinstance(ids, str | bytes) or not isinstance(ids, Iterable) else tuple(ids)
+    if not listed or not all(isinstance(i, Integral) and not isinstance(i, bool) for i in listed):
+        raise InvalidArgumentError(
+            f"{argument('local_device_ids')} must be a list of whole numbers such as [0, 1], got "
+            f"{ids!r:.80}"
+        )
+    return tuple(int(i) for i in listed)
 
 
 def _start_guard(running: Running) -> None:
@@ -208,17 +267,17 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
     given = {key: value for key, value in arguments.items() if value is not None}
     options = dict(given)
     environment = {
-        "platform": os.environ.get("PYREACTANT_PLATFORM") or None,
-        "num_cpu_devices": env_int(_CPU_DEVICES),
+        "platform": os.environ.get(PLATFORM) or None,
+        "num_cpu_devices": None if "num_cpu_devices" in given else env_int(CPU_DEVICES),
     }
     for key, value in environment.items():
         if value is not None:
             options.setdefault(key, value)
     check_platform(options.get("platform", "cpu"))
-    name = argument("num_cpu_devices") if "num_cpu_devices" in given else _CPU_DEVICES
     if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(
-            f"{name} must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
+            f"{argument('num_cpu_devices')} must be 1 to {MOST_CPU_DEVICES}, got "
+            f"{options['num_cpu_devices']}"
         )
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:

@@ -102,6 +102,8 @@ def loopback_address(port: int = 0) -> str:
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with contextlib.suppress(OSError), socket.socket(family) as probe:
             probe.bind((host, 0))
+            with socket.socket(family, socket.SOCK_DGRAM) as packets:
+                packets.connect((host, 9))  # sends nothing; fails if the network is down
             return join_address(host, port or probe.getsockname()[1])
     raise RequirementError(
         "processes of one machine need its loopback network, but it has neither 127.0.0.1 nor ::1; "
@@ -159,9 +161,30 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
     if not text:
         return None
     try:
-        return int(text)
+        return _whole(text)
     except ValueError:
         raise InvalidArgumentError(f"{name} must be a whole number, got {text!r:.80}") from None
+
+
+def check_rank(count_name: str, count: int, index_name: str, index: int) -> None:
+    """Check the number of processes and this one's index, by the names of their variables.
+
+    Raises:
+        InvalidArgumentError: There is no process, or none with this index.
+    """
+    if count < 1:
+        raise InvalidArgumentError(f"{count_name} must be 1 or more, got {count}")
+    if not 0 <= index < count:
+        raise InvalidArgumentError(
+            f"{index_name} must be from 0 to {count - 1} with {count_name}={count}, got {index}"
+        )
+
+
+def _whole(text: str) -> int:
+    """A whole number in plain digits: int() takes 2_0 as 20, too."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return int(text)
 
 
 def required(name: str, environ: Mapping[str, str]) -> str:
@@ -201,7 +224,7 @@ def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     if not text:
         return None
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(_whole(part) for part in text.split(","))
     except ValueError:
         raise InvalidArgumentError(
             f"{LOCAL_DEVICES} must be whole numbers separated by commas, got {text!r}"

@@ -11,6 +11,7 @@ from .group import (
     LaunchError,
     ProcessGroup,
     Resolution,
+    check_rank,
     defined_variables,
     env_int,
     join_address,
@@ -125,6 +126,8 @@ def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
             f"prterun -n <count> bash -c '{COUNT}=<count> {INDEX}=$PMIX_RANK "
             f'{COORDINATOR}=<host of rank 0>:<port> exec "$0" "$@"\' ...',
         )
+    prefix = "OMPI_COMM_WORLD" if world.name == OPEN_MPI else "PMI"
+    check_rank(f"{prefix}_SIZE", world.size, f"{prefix}_RANK", world.rank)
     namespace = environ.get("PMIX_NAMESPACE") if world.name == OPEN_MPI else None
     run_id = f"{world.name} {namespace}" if namespace else None
     local, notes = _local_devices(world, environ)

@@ -6,6 +6,8 @@ A number of processes above 1, an index above 0, or a list of several hosts says
 several; so does what is left of the variables of a launcher that has a resolver of its own.
 """
 
+import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from .group import (
     ProcessGroup,
     Resolution,
     assignments,
+    check_rank,
     defined_variables,
     env_int,
     join_address,
@@ -64,14 +67,15 @@ class Launcher:
         return (
             any(self._number(name, environ) > 1 for name in self.counts.split())
             or any(self._number(name, environ) > 0 for name in self.indexes.split())
-            or any(
-                len({*environ.get(name, "").replace(",", " ").split()}) > 1
-                for name in self.lists.split()
-            )
+            or any(len(_hosts(name, environ)) > 1 for name in self.lists.split())
         )
 
     def _number(self, name: str, environ: Mapping[str, str]) -> int:
+        if name == _BOUNDS:
+            return _product(environ.get(name, ""))
         try:
+            if self.common:  # torchrun's 2:4 means from two to four
+                environ = {name: environ.get(name, "").partition(":")[0]}
             number = env_int(name, environ) or 0
         except InvalidArgumentError:
             if self.common:
@@ -82,12 +86,40 @@ class Launcher:
         return number
 
 
+_BOUNDS, _TF = "TPU_PROCESS_BOUNDS", "TF_CONFIG"
+
+
+def _product(text: str) -> int:
+    """The number of processes in the bounds 2,1,1; 0 if it is no such text."""
+    try:
+        return math.prod(map(int, text.split(",")))
+    except ValueError:
+        return 0
+
+
+def _hosts(name: str, environ: Mapping[str, str]) -> set[str]:
+    """The hosts that a variable lists."""
+    text = environ.get(name, "")
+    if name != _TF:
+        return {*text.replace(",", " ").split()}
+    try:
+        cluster = json.loads(text)["cluster"]
+        return {f"{task} {host}" for task, hosts in cluster.items() for host in hosts}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return set()
+
+
 def _host_and_port(host: str, port: str) -> Callable[[Mapping[str, str]], str]:
     """The address in `host`, whose port may be in a variable of its own."""
 
     def address(environ: Mapping[str, str]) -> str:
         given = required(host, environ)
         has_port = given.rpartition(":")[2].isdecimal() and (given.count(":") == 1 or "]" in given)
+        if not has_port and ":" in given and not given.startswith("[") and not environ.get(port):
+            raise InvalidArgumentError(
+                f"{host} must have the form host:port or [IPv6]:port, got {given!r}; put an IPv6 "
+                "address in brackets"
+            )
         return given if has_port else join_address(given, required_int(port, environ))
 
     return address
@@ -147,10 +179,14 @@ LAUNCHERS = (
     Launcher("PALS", "PALS_LOCAL_SIZE", "PALS_RANKID PALS_NODEID PALS_LOCAL_RANKID"),
     Launcher("ALPS", "", "ALPS_APP_PE"),
     Launcher("PBS", "PBS_NUM_NODES PBS_TASKNUM", "PBS_NODENUM PBS_VNODENUM"),
-    Launcher("Volcano", "", "VC_TASK_INDEX VK_TASK_INDEX"),
+    Launcher("Volcano", "VC_WORKER_NUM", "VC_TASK_INDEX VK_TASK_INDEX"),
+    Launcher("SageMaker", lists="SM_HOSTS"),
+    Launcher("TensorFlow", lists=_TF),
+    Launcher("DMLC", "DMLC_NUM_WORKER", "DMLC_WORKER_ID", common=True),
+    Launcher("mpirun_rsh", "MPIRUN_NPROCS", "MPIRUN_RANK"),
     Launcher(
         "Cloud TPU",
-        "MEGASCALE_NUM_SLICES",
+        f"MEGASCALE_NUM_SLICES {_BOUNDS}",
         "TPU_WORKER_ID CLOUD_TPU_TASK_ID MEGASCALE_SLICE_ID",
         lists="TPU_WORKER_HOSTNAMES TPU_PROCESS_ADDRESSES",
     ),
@@ -202,9 +238,11 @@ def refuse_to_run_alone(resolution: Resolution, environ: Mapping[str, str]) -> R
 def _group(launcher: Launcher, environ: Mapping[str, str]) -> ProcessGroup:
     if launcher.address_of is None:
         raise _refusal(launcher, environ)
+    count, index = (required_int(name, environ) for name in (launcher.counts, launcher.indexes))
+    check_rank(launcher.counts, count, launcher.indexes, index)
     return ProcessGroup(
-        required_int(launcher.counts, environ),
-        required_int(launcher.indexes, environ),
+        count,
+        index,
         environ.get(COORDINATOR) or launcher.address_of(environ),
         local_device_ids=local_devices(environ),
         source=launcher.name,

@@ -18,6 +18,7 @@ from .group import (
     ProcessGroup,
     Resolution,
     check_jax_process_id,
+    check_rank,
     defined_variables,
     env_int,
     local_devices,
@@ -106,6 +107,7 @@ def _environment(environ: Mapping[str, str]) -> Resolution:
         count, index = env_int(COUNT, environ), env_int(INDEX, environ)
         if count is None or (count > 1 and index is None):
             raise _incomplete(given)
+        check_rank(COUNT, count, INDEX, index or 0)
         group = ProcessGroup(
             count,
             index or 0,

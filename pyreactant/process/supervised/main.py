@@ -17,13 +17,10 @@ from types import CodeType, ModuleType, TracebackType
 
 from ...base.errors import ExitCode, code_of
 from ...base.process import die_with_parent, end_at_once
-from ...base.settings import COUNT
+from ...base.settings import COUNT, DESCRIPTORS
 from .. import supervised
 from . import metrics, plain_jax
 from .link import Link
-
-DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
-"""Environment variable with two file descriptors: for messages, and for Python stacks."""
 
 # A signal that neither Slurm, JAX nor Julia uses (Julia takes SIGUSR1, SIGUSR2 and SIGQUIT).
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if sys.platform == "linux" else signal.SIGQUIT

@@ -52,6 +52,7 @@ from .slurm_jobs import (
     Command,
     JobId,
     QueueEntry,
+    check_configuration,
     check_once,
     check_possible,
     check_reached,
@@ -162,6 +163,7 @@ class Slurm(Target):
     def check(self) -> None:
         """As `Target.check`."""
         self.check_settings()
+        check_configuration()
         for tool in ("sbatch", "squeue", "scontrol", "scancel"):
             if shutil.which(tool) is None:
                 raise RequirementError(

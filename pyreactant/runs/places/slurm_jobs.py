@@ -62,6 +62,7 @@ class Command:
         Raises:
             RequirementError: The program is not installed, or Slurm's controller does not answer.
         """
+        check_configuration()
         if shutil.which(self.argv[0]) is None:
             raise RequirementError(
                 f"{self.argv[0]} is not installed on this machine; run this command on a login "
@@ -84,16 +85,38 @@ class Command:
         return done
 
 
+def check_configuration() -> None:
+    """Check that Slurm's configuration file is there; without it sbatch tries again for a minute.
+
+    Raises:
+        RequirementError: `SLURM_CONF` names a file that cannot be read.
+    """
+    name = os.environ.get("SLURM_CONF")
+    if not name:
+        return
+    try:
+        with Path(name).open("rb"):
+            pass
+    except OSError as error:
+        raise RequirementError(
+            f"SLURM_CONF must name the configuration file of Slurm, but {name!r} cannot be read "
+            f"({error.strerror}); correct or unset the variable, or run this command on a login "
+            "node of the cluster"
+        ) from None
+
+
 def check_reached(done: subprocess.CompletedProcess[str]) -> None:
     """Check that a command of Slurm that has ended has reached Slurm's controller.
 
     Raises:
-        RequirementError: It has not; the message has its last line.
+        RequirementError: It has not; the message has what it said, of which the first line has
+            the cause and the last what follows from it.
     """
     said = f"{done.stderr}{done.stdout}".strip()
     if done.returncode and any(words in said for words in _NO_CONTROLLER):
+        lines = dict.fromkeys(line.strip() for line in said.splitlines())
         raise RequirementError(
-            f"{done.args[0]} does not reach Slurm's controller: {said.splitlines()[-1]}; check "
+            f"{done.args[0]} does not reach Slurm's controller: {'; '.join(lines)}; check "
             "with scontrol ping that it runs, and run this command on a login node of the cluster"
         )
 

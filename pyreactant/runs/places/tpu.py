@@ -47,6 +47,8 @@ _CANCEL = 960.0
 """Seconds within which a job must have ended, and its slices, whose deletion takes up to 900."""
 _PATIENCE = 120.0
 """Seconds for which Cloud TPU is asked again if there is no answer."""
+_STORE = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9](/\S*)?")
+"""A bucket, and a folder in it."""
 _STATES = {
     Phase.QUEUED: "queued",
     Phase.STARTING: "starting",
@@ -98,11 +100,10 @@ class TPU(SliceSettings, Target):
     known: ClassVar[Mapping[str, Sequence[str]]] = {}  # `queued.job.Job` checks them
     stays: ClassVar[bool] = True
 
-    def check(self) -> None:
-        """As `Target.check`."""
-        self.check_settings()
-        ssh = _job(self, draft("", self.kind, {})).settings.ssh
-        if self.store is not None and not re.fullmatch(r"gs://[^/\s]+(/\S*)?", self.store):
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
+        super().check_settings()
+        if self.store is not None and not _STORE.fullmatch(self.store):
             raise InvalidArgumentError(
                 f"{argument('store')} must be a folder of Cloud Storage such as gs://mine/values, "
                 f"got {self.store!r}"
@@ -111,6 +112,11 @@ class TPU(SliceSettings, Target):
             raise InvalidArgumentError(
                 f"{argument('transport')} must be rest or grpc, got {self.transport!r}"
             )
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
+        ssh = _job(self, draft("", self.kind, {})).settings.ssh
         if importlib.util.find_spec("google.cloud.tpu_v2") is None:
             raise RequirementError(
                 "Google's client for Cloud TPU is not installed; install it with: "

@@ -184,7 +184,8 @@ class Job:
         for name in self.backends:
             if name not in BACKENDS:
                 raise InvalidArgumentError(
-                    f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}"
+                    f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}; for both, one "
+                    f"after the other, name {','.join(BACKENDS)}"
                 )
             if self.backends.count(name) > 1:
                 raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...arrays.runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
+from ...arrays.runtimes.known import (
+    BACKEND,
+    CPU_DEVICES,
+    MOST_CPU_DEVICES,
+    PLATFORM,
+    check_backend,
+    check_platform,
+    check_variables,
+)
 from ...base import facts
 from ...base.document.page import check_page
 from ...base.errors import FileError, InvalidArgumentError, argument
@@ -68,6 +76,12 @@ class RunOptions(Supervision):
         check_outputs({"html": self.html}, overwrite=self.overwrite)
         if self.platform is not None:
             check_platform(self.platform)
+        chosen = {
+            BACKEND: self.backend,
+            PLATFORM: self.platform,
+            CPU_DEVICES: self.devices_per_process,
+        }
+        check_variables(chosen, os.environ)
         if self.tensorboard:
             metrics.check_tensorboard()
         for name, least, most in (

@@ -15,6 +15,7 @@ from typing import IO
 
 from ...base.child import MemoryKills
 from ...base.process import restore_limit
+from ...base.settings import DESCRIPTORS
 from ...process.events import (
     Event,
     Exited,
@@ -30,7 +31,7 @@ from ...process.events import (
     read,
     write,
 )
-from ...process.supervised.main import DESCRIPTORS, STACKS_SIGNAL
+from ...process.supervised.main import STACKS_SIGNAL
 from .leftovers import Leftovers
 from .options import RunOptions
 from .output import Log, Prefixed
@@ -102,18 +103,14 @@ class ChildProcess:
         line, program_end = socket.socketpair()
         self._stacks_end, stacks = os.pipe()
         descriptors = program_end.fileno(), stacks
-        connected = program.kind == "python"
-        settings = dict(environment)
-        if connected:
-            settings[DESCRIPTORS] = ",".join(map(str, descriptors))
         try:
             self._popen = subprocess.Popen(
                 program.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=settings,
-                pass_fds=descriptors if connected else (),
+                env={**environment, DESCRIPTORS: ",".join(map(str, descriptors))},
+                pass_fds=descriptors,
                 start_new_session=True,
                 bufsize=0,
             )

@@ -74,7 +74,7 @@ class RunReport(HasPage):
             run until it reached a phase, or failed.
         seconds: Duration of the run.
         started: Start time in UTC, in ISO 8601.
-        folder: Folder of logs and report.
+        folder: Folder of logs and report; "" if there is none.
         command: The program and its arguments.
         restarts: Cause, summary and time of each failure that was followed by a restart.
         stalls: Summary, time and file with the stacks of each report that a process made no
@@ -216,7 +216,8 @@ def _text_parts(report: RunReport, *, above: bool) -> Iterator[Part]:
             yield Section(title, [Items(items[:_NAMED], max(0, len(items) - _NAMED))])
     for text in (*(f"refused: {refused}" for refused in report.refused), *report.notes):
         yield _untitled(Paragraph(text))
-    yield _untitled(Paragraph(f"logs and report: {report.folder}"))
+    if report.folder:  # a process that never joined has none, unless it is named
+        yield _untitled(Paragraph(f"logs and report: {report.folder}"))
 
 
 def _untitled(part: Part) -> Section:
@@ -366,7 +367,7 @@ def alone(
         processes=[process_row(state, began)],
         seconds=round(now - began, 3),
         started=utc(now - began),
-        folder=str(folder or Path.cwd()),
+        folder="" if folder is None else str(folder.resolve()),
         command=list(command),
         facts=facts(),
     )

@@ -200,6 +200,8 @@ class ProcessState:
             return f"lost in phase {self.phase}"
         if self.stalled:
             return "stopped answering"
+        if self.code is None and self.phase == "expected":
+            return "did not join"
         if self.code is None:
             return f"in phase {self.phase}"
         if self.by_supervisor:

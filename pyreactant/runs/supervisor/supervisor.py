@@ -257,6 +257,7 @@ class _Follower(_Supervisor):
         self._uplink: Uplink | None = None
         self._state = ProcessState(self._index, socket.gethostname(), pid=os.getpid())
         self._stop_requested = asyncio.Event()
+        self._folder = options.folder  # else of process 0, which tells it at the start
 
     async def run(self) -> int:
         """Supervise the program; return the exit code of the run."""
@@ -316,6 +317,8 @@ class _Follower(_Supervisor):
                             say(summary)
                         return code
                     case Order() as order:
+                        if isinstance(order, Go):
+                            self._folder = self._folder or Path(order.folder)
                         self._agent.order(order)
         finally:
             heartbeat.cancel()
@@ -343,7 +346,7 @@ class _Follower(_Supervisor):
             str(error),
             joined=self._uplink is not None,
             began=self._began,
-            folder=options.folder,
+            folder=self._folder,
             command=options.program,
         )
         # Other processes may be alone too, and write theirs.
@@ -351,7 +354,7 @@ class _Follower(_Supervisor):
         if page is not None and not is_stream(page):
             page = page.with_stem(f"{page.stem}-process-{self._index}")
         name = f"report-process-{self._index}"
-        report.write(options.folder, name, page, overwrite=options.overwrite)
+        report.write(self._folder, name, page, overwrite=options.overwrite)
         _show(report, options)
         return report.exit_code
 
