@@ -4,7 +4,7 @@ Messages say what was required, what was got, and what to do. They name an argum
 the keyword for callers in Python, the option at a command line, which says how its options are
 called with `named`. So no message is changed after it is written.
 
-No other file has numbers of exit codes.
+No other code has numbers of exit codes; texts for users name them.
 """
 
 import contextlib

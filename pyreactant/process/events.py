@@ -1,7 +1,8 @@
 """What programs, their supervisors and the head of a run tell each other.
 
 Each message is an immutable dataclass. On the line it is a JSON object with its "type" and its
-fields; `write` and `read` are the only code that knows that. Who gets a message matches its class.
+fields, which `write` and `read` make and take; a connection may add what it alone knows, such as
+the time or the process. Who gets a message matches its class.
 """
 
 import operator

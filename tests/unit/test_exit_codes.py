@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,14 @@ import pyreactant
 from pyreactant.base.errors import ExitCode, PyReactantError, code_of, code_of_signal
 
 PACKAGE = Path(pyreactant.__file__).parent
+
+
+def test_the_help_names_all_of_them() -> None:
+    from pyreactant.cli.app import app
+
+    for code in ExitCode:
+        assert re.search(rf"\b{code:d} [A-Za-z]", str(app.info.epilog)), code
+
 
 ALONE = {"julia/setup/guard.py"}
 """Scripts that import nothing of the package, since they must start at once."""

@@ -1,4 +1,4 @@
-"""How a runtime rounds: the model of its rounding, and the tolerance of a matrix product.
+"""How a runtime rounds: the model of its rounding, and the tolerance of a sum and of a product.
 
 docs/checks.md has the source of each number. How accurate elementary functions are, by platform and
 TPU generation, are the tolerances of XLA's exhaustive tests (xla/tests/exhaustive of openxla/xla):

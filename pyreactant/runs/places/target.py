@@ -18,7 +18,8 @@ class Target(Processes, abc.ABC):
 
     It is a frozen dataclass of plain settings, so that a job's record can hold it and any shell can
     make it again. What a target knows about a job lies in the job's record, never in the target.
-    tests/jobs/test_laws.py checks the laws of the methods for each target; one file has one target.
+    tests/jobs checks the laws of the methods for each target (test_laws.py, test_tpu.py,
+    test_ray_target.py). A file or a folder beside this one has one target.
 
     Every job has a keeper: a process (or Slurm's batch script, or a detached actor) that goes on
     when the submitting process ends. It writes the job's states, brings logs and value to the

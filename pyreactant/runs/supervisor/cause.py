@@ -1,4 +1,4 @@
-"""What broke a process, and which of several failures broke the run.
+"""What broke a process, which of several failures broke the run, and the exit code.
 
 When one process ends, the others fail a moment later because it is gone. So failures that can be
 consequences (a closed connection, a deadline, XLA's abort) count only if there is no other

@@ -1,4 +1,7 @@
-"""The guard: processes that do not do the same operations in the same order get an error."""
+"""The guard: processes that do not do the same operations in the same order get an error.
+
+`guard` keeps what this process does, `watch` compares the processes, `explain` says what differs.
+"""
 
 import atexit
 from dataclasses import dataclass
