@@ -1,6 +1,7 @@
 """How a run on a real Slurm ends: Slurm, `pyreactant jobs` and the caller say the same."""
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ print("up", flush=True)
 until = time.monotonic() + 100
 while not Path("{folder}/end").exists() and time.monotonic() < until:
     time.sleep(0.1)
+    if Path("{folder}/speak").exists():
+        print("again", flush=True)
 print("finished", flush=True)
 """
 
@@ -157,6 +160,9 @@ def test_a_run_goes_on_without_a_reader(cluster: Cluster, tmp_path: Path) -> Non
     run = Run(cluster, tmp_path)
     assert run.process.stdout
     run.process.stdout.close()
+    (tmp_path / "speak").touch()
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.process.wait(5)
     (tmp_path / "end").touch()
     assert run.process.wait(100) == 141
     row = job_of(cluster, run.env, tmp_path)
