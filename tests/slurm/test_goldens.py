@@ -69,7 +69,10 @@ WRONG = {
     "--version": "with it sbatch submits no job",
     "-V": "with it sbatch submits no job",
     "--wait": "with it sbatch does not return before the job's end",
-    "-QW": "with it sbatch does not return",
+    "-vW": "with it sbatch does not return",
+    "--quiet": "with it sbatch does not say the number of the job",
+    "--qui": "with it sbatch does not say the number of the job",
+    "-HQ": "with it sbatch does not say the number of the job",
     "--wrap=true": "the script is pyreactant's",
     "-Mother": "jobs are looked for on this cluster",
 }

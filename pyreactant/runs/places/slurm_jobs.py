@@ -138,15 +138,16 @@ _REFUSED = {
     "--usage": _SUBMITS_NOTHING,
     "--version": _SUBMITS_NOTHING,
     "--test-only": _SUBMITS_NOTHING,
+    "--quiet": "with it sbatch does not say the number of the job",
     "--wait": "with it sbatch does not return before the job's end",
     "--wrap": "the script is pyreactant's",
     "--clusters": "jobs are looked for on this cluster; run this on a login node of that one",
 }
 """Options of sbatch that no job of pyreactant can have, and why."""
 
-_FLAGS = {"-h": "--help", "-u": "--usage", "-V": "--version", "-W": "--wait"}
+_FLAGS = {"-h": "--help", "-u": "--usage", "-V": "--version", "-W": "--wait", "-Q": "--quiet"}
 _VALUED = {"-M": "--clusters", "-a": "--array"}
-_OTHER_FLAGS = "HIkOPQsv"
+_OTHER_FLAGS = "HIkOPsv"
 """Further letters without a value, which may stand before another one in a word."""
 
 _VARIABLES = {
