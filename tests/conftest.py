@@ -25,8 +25,9 @@ from tests.julia import place
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyreactant-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
-# Under nohup, or behind a shell's &, SIGINT is ignored, and what tests start would inherit that.
+# SIGINT is ignored behind a shell's &, SIGHUP under nohup, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -274,7 +274,10 @@ def test_process_index_out_of_range() -> None:
         PYREACTANT_COORDINATOR_ADDRESS=f"127.0.0.1:{free_port()}",
     )
     assert ran.returncode == 2
-    assert "process_index must be from 0 to 1 with num_processes=2, got 2" in ran.stderr
+    assert (
+        "PYREACTANT_PROCESS_INDEX must be from 0 to 1 with PYREACTANT_NUM_PROCESSES=2, got 2"
+        in ran.stderr
+    )
 
 
 def test_unresolvable_coordinator() -> None:
