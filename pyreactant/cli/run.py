@@ -122,8 +122,8 @@ def run(
 
     With --detach, and on slurm, tpu and ray, a copy of the code runs as a job, which `pyreactant
     jobs` lists. Without --detach the command shows the output of process 0 and ends with the exit
-    code of the run; Ctrl-C, SIGTERM and SIGHUP cancel the run. Slices of a TPU are made for the
-    run, and deleted on success, failure, Ctrl-C, SIGTERM and SIGHUP. After SIGKILL, `pyreactant tpu
+    code of the run; Ctrl-C, SIGTERM, SIGHUP and SIGQUIT cancel the run. Slices of a TPU are made
+    for the run, and deleted on success, failure and these signals. After SIGKILL, `pyreactant tpu
     gc` deletes them; otherwise they delete themselves when their lifetime is over.
     """
     words = ["-m", *program] if module else program

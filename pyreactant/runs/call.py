@@ -107,6 +107,12 @@ def _check_defined(name: str, file: Path, place: str) -> None:
         at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
         where = f", line {at}," if at else ""
         raise InvalidArgumentError(f"{place}{where} is not valid Python: {what}") from None
+    for node in tree.body:
+        if isinstance(node, ast.AsyncFunctionDef) and (node.name, node.decorator_list) == (
+            name,
+            [],
+        ):
+            raise InvalidArgumentError(_RUNS_NOTHING.format(f"{place}:{name}"))
     nodes = [*_at_top_level(tree)]
     bound = {x.name for x in nodes if isinstance(x, _DEFINITIONS)}
     bound |= {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
@@ -142,6 +148,10 @@ def parse(text: bytes) -> ast.Module:
 _PARSING = threading.Lock()  # for Python 3.11: python/cpython#106905
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
+_RUNS_NOTHING = (
+    "{} is async or a generator, so calling it runs nothing; pass a function that returns "
+    "asyncio.run(...) or list(...) of it"
+)
 
 
 def _of_function(function: Callable[..., Any]) -> Call:
@@ -160,10 +170,7 @@ def _of_function(function: Callable[..., Any]) -> Call:
             "level of a file"
         )
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise InvalidArgumentError(
-            f"{name} is async or a generator, so calling it runs nothing; pass a function that "
-            "returns asyncio.run(...) or list(...) of it"
-        )
+        raise InvalidArgumentError(_RUNS_NOTHING.format(name))
     if module != "__main__":
         return _in_module(module, name)
     main = sys.modules["__main__"]

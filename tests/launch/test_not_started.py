@@ -89,6 +89,13 @@ def test_a_function_that_the_file_does_not_define(tmp_path: Path, name: str) -> 
     assert not run.folder.exists()
 
 
+def test_a_function_of_which_a_call_runs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("async def main():\n    print('here')\n")
+    run = run_local(tmp_path, "--", "waits.py:main")
+    assert run.code == 2, run
+    assert "waits.py:main is async or a generator, so calling it runs nothing" in str(run.finished)
+
+
 def test_a_name_that_is_no_function(tmp_path: Path) -> None:
     (tmp_path / "called.py").write_text(CALLED)
     run = run_local(tmp_path, "--", "called.py:number")

@@ -141,7 +141,7 @@ def test_signals_that_only_warn(name: str, cluster: Cluster, tmp_path: Path) -> 
     assert cluster.wait(run.number).state == "COMPLETED"
 
 
-@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129)])
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129), ("QUIT", 131)])
 def test_signals_that_cancel_a_run_in_the_foreground(
     name: str, code: int, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
+"""They end a launcher, too, unless they are ignored, as by nohup or a shell's &."""
 
 _AGAIN = 0.05
 """Seconds after which a signal is sent again whose exception was dropped."""
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP arrived.
+    """SIGINT, SIGTERM, SIGHUP or SIGQUIT arrived.
 
     It is not an `Exception`, so that ``except Exception`` does not catch it.
     """
@@ -27,9 +28,9 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `Interrupted` at the first SIGTERM or SIGHUP in the block, and ignore later ones.
+    """Raise `Interrupted` at the first SIGTERM, SIGHUP or SIGQUIT in the block; ignore later ones.
 
-    A SIGHUP that is ignored, as after nohup, stays so. Ctrl-C stays a KeyboardInterrupt.
+    A SIGHUP or SIGQUIT that is ignored, as after nohup, stays so. Ctrl-C stays a KeyboardInterrupt.
     """
     before: dict[signal.Signals, Any] = {}
 
@@ -38,7 +39,7 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, *_LIKE_SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, handle)
     try:
@@ -50,12 +51,12 @@ def interrupted_by_signals() -> Iterator[None]:
 
 @contextmanager
 def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Iterator[None]:
-    """Run `clean_up` however the block ends: success, error, SIGINT, SIGTERM or SIGHUP.
+    """Run `clean_up` however the block ends: success, error or one of the signals.
 
-    A SIGHUP that is ignored, as after nohup, stays so. The first signal raises `Interrupted` in the
-    main thread. Later signals, and signals during the clean-up, only print a message. Python drops
-    an exception that is raised while it runs a finalizer or a callback of a weak reference; then
-    the signal is sent again.
+    A SIGHUP or SIGQUIT that is ignored, as after nohup, stays so. The first signal raises
+    `Interrupted` in the main thread. Later signals, and signals during the clean-up, only print a
+    message. Python drops an exception that is raised while it runs a finalizer or a callback of a
+    weak reference; then the signal is sent again.
 
     Args:
         clean_up: Called once, at the end of the block.
@@ -91,9 +92,9 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
     try:
         try:
             sys.unraisablehook = dropped
-            for number in _SIGNALS:
+            for number in (signal.SIGINT, signal.SIGTERM, *_LIKE_SIGTERM):
                 # Started by nohup, the run goes on when the terminal closes.
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                if number not in _LIKE_SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
                     before[number] = signal.signal(number, handle)
             yield
         finally:
