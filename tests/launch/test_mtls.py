@@ -129,8 +129,9 @@ def test_each_supervisor_has_a_key_of_its_own(tmp_path: Path) -> None:
             for name in ("CERT", "CA")
         )
         certificate.verify_directly_issued_by(authority)
-        (name,) = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names.append(name.value.removeprefix(found["JAX_MTLS_PEER_URI_PREFIX"]))
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        (uri,) = alternatives.value.get_values_for_type(x509.UniformResourceIdentifier)
+        names.append(uri.removeprefix(found["JAX_MTLS_PEER_URI_PREFIX"]))
         assert not Path(found["JAX_MTLS_KEY_FILE"]).exists()
     assert names == ["process/0", "process/1"]
     first, second = shown
