@@ -396,3 +396,29 @@ def test_what_is_copied_lies_below_the_folder() -> None:
         ran = command("run", "--detach", "--copy", copies, "--", "p.py")
         assert (ran.returncode, "what is copied must lie below" in ran.stderr) == (2, True), ran
     assert listed() == []
+
+
+NEVER_INITIALIZES = """
+import pyreactant as pr
+
+@pr.remote(on=pr.targets.Local(processes=2, platform="cpu"))
+def total():
+    import jax.numpy as jnp
+    return float(jnp.ones(3).sum())
+
+if __name__ == "__main__":
+    print(total())
+"""
+
+
+def test_a_function_that_never_initializes_is_no_silent_copy() -> None:
+    """The report, `jobs status` and the caller's end say it."""
+    Path("calls.py").write_text(NEVER_INITIALIZES)
+    called = harness.run([sys.executable, "calls.py"], env=environment())
+    assert (called.returncode, called.stdout) == (0, "3.0\n"), called
+    (row,) = listed()
+    report = json.loads((Path(row["run"]) / "report.json").read_text())
+    (note,) = report["notes"]
+    assert note.endswith("each of the 2 ran as process 0 of 1")
+    assert note in " ".join(called.stderr.split())
+    assert note in " ".join(command("jobs", "status", row["id"]).stdout.split())

@@ -1,6 +1,7 @@
 """Mutual TLS of supervised runs: real JAX processes, and outsiders whom the coordinator refuses."""
 
 import json
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from cryptography import x509
 
 from pyreactant.process.group.coordinator import why_not
 from pyreactant.runs.supervisor.mtls import Authority, Key, variables
-from tests.harness import Finished, environment, spawn
+from tests.harness import Finished, environment, free_port, spawn
 from tests.launch.runs import (
     RUN,
     Run,
@@ -128,13 +129,32 @@ def test_each_supervisor_has_a_key_of_its_own(tmp_path: Path) -> None:
             for name in ("CERT", "CA")
         )
         certificate.verify_directly_issued_by(authority)
-        (name,) = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names.append(name.value.removeprefix(found["JAX_MTLS_PEER_URI_PREFIX"]))
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        (uri,) = alternatives.value.get_values_for_type(x509.UniformResourceIdentifier)
+        names.append(uri.removeprefix(found["JAX_MTLS_PEER_URI_PREFIX"]))
         assert not Path(found["JAX_MTLS_KEY_FILE"]).exists()
     assert names == ["process/0", "process/1"]
     first, second = shown
     assert first["text of JAX_MTLS_KEY_FILE"] != second["text of JAX_MTLS_KEY_FILE"]
     assert first["text of JAX_MTLS_CA_FILE"] == second["text of JAX_MTLS_CA_FILE"]
+
+
+JOINS = """
+import jax
+
+jax.distributed.initialize()
+print("joined", jax.process_count())
+"""
+
+
+@needs_mtls
+@pytest.mark.parametrize("host", ["localhost", socket.gethostname()])
+def test_a_host_with_a_name_is_no_error_of_grpc(host: str, tmp_path: Path) -> None:
+    settings = [{"PYREACTANT_COORDINATOR_ADDRESS": f"{host}:{free_port()}"}] * 2
+    run = run_tasks(tmp_path, "--", script(tmp_path, JOINS), settings=settings)
+    assert [f.code for f in run.finished] == [0, 0], run
+    assert run.report["mutual_tls"] == "on"
+    assert [run.log(process).decode() for process in range(2)] == ["joined 2\n"] * 2
 
 
 NONE = "import os\nassert not [n for n in os.environ if n.startswith('JAX_MTLS_')]"

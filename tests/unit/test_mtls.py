@@ -65,6 +65,28 @@ def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
         )
 
 
+def test_only_process_0_has_the_names_of_its_host() -> None:
+    """Not addresses, nor what TLS cannot name."""
+    keys = Keys([0], "")
+    hosts = ["gpu07", "gpu07.cluster", "10.0.0.7", "::1", "rechner-\u00fc", "localhost"]
+    certifier = Certifier(RUN, 2, keys, hosts)
+    certifier.admit(0)
+    answer = certifier.certify(asking(1, {"public": Key().public()}))
+    certifier.certify_own()
+    first = x509.load_pem_x509_certificate(
+        Path(keys.variables[0]["JAX_MTLS_CERT_FILE"]).read_bytes()
+    )
+    keys.remove()
+    other = x509.load_pem_x509_certificate(answer["certificate"].encode())
+
+    def names(certificate: x509.Certificate) -> list[str]:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        return extension.value.get_values_for_type(x509.DNSName)
+
+    assert set(names(first)) == {"gpu07", "gpu07.cluster", "localhost", socket.gethostname()}
+    assert names(other) == []
+
+
 def test_a_long_name_of_a_run() -> None:
     assert Authority("r" * 100).certify(Key().public(), 0)["prefix"] == f"pyreactant://{'r' * 100}/"
 

@@ -2,15 +2,19 @@
 
 Each supervisor makes the keys of its own programs and sends the public ones over the
 authenticated roll-call; the head answers with certificates. A run uses them if every process has
-one; else it says why not. The authority is in the memory of the head only; the only name in a
-certificate is the URI pyreactant://RUN/process/INDEX. `cryptography` is imported at first use: it
-takes a tenth of a second, and most processes need none of this.
+one; else it says why not. The authority is in the memory of the head only. What admits a process
+is the URI pyreactant://RUN/process/INDEX in its certificate. That of process 0, where JAX's
+coordinator listens, also has the names of its host: gRPC prints an error for each connection to a
+name that the certificate lacks, although JAX checks the URI alone. `cryptography` is imported at
+first use: it takes a tenth of a second, and most processes need none of this.
 """
 
+import ipaddress
 import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,12 +81,13 @@ class Authority:
             .add_extension(both, critical=False)
         )
 
-    def certify(self, public: str, process: int) -> Answer:
+    def certify(self, public: str, process: int, hosts: Sequence[str] = ()) -> Answer:
         """The certificate of a process.
 
         Args:
             public: What its `Key.public` returned. That the process has the private key need not be
                 shown: without it, the certificate is of no use.
+            hosts: Names by which clients reach it, each in ASCII.
 
         Raises:
             ValueError: It is no public key of this kind.
@@ -99,10 +104,11 @@ class Authority:
         if not isinstance(key, EllipticCurvePublicKey) or key.curve.name != _CURVE:
             raise ValueError(f"the public key must be on the curve {_CURVE}")
         uri = x509.UniformResourceIdentifier(f"{self.prefix}process/{process}")
+        names = [x509.DNSName(host) for host in hosts]
         builder = (
             self._common.serial_number(x509.random_serial_number())
             .public_key(key)
-            .add_extension(x509.SubjectAlternativeName([uri]), critical=True)
+            .add_extension(x509.SubjectAlternativeName([uri, *names]), critical=True)
         )
         return {
             "certificate": self._sign(builder),
@@ -258,6 +264,17 @@ class Keys:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _is_name(host: str) -> bool:
+    """Whether TLS asks for a host by this text: it asks for no address."""
+    if not host.isascii():
+        return False  # no such name is sent
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return bool(host)
+    return False
+
+
 _UNJOINED = "not all processes joined"
 
 
@@ -266,10 +283,13 @@ class Certifier:
 
     Args:
         keys: Those of the head's own programs. They are made while these start (`own`).
+        hosts: Names of process 0's host, as its launcher knows it.
     """
 
-    def __init__(self, run: str, count: int, keys: Keys) -> None:
+    def __init__(self, run: str, count: int, keys: Keys, hosts: Iterable[str] = ()) -> None:
         self._run, self._count, self._keys = run, count, keys
+        names = {*hosts, socket.gethostname(), "localhost"}
+        self._hosts = sorted(name for name in names if _is_name(name))
         self._authority: Authority | None = None
         self._off: dict[int, str] = {}
         self._asked: set[int] = set()
@@ -314,7 +334,7 @@ class Certifier:
     def _certify(self, process: int, public: str) -> Answer:
         if self._authority is None:
             self._authority = Authority(self._run)
-        return self._authority.certify(public, process)
+        return self._authority.certify(public, process, () if process else self._hosts)
 
     @property
     def off(self) -> str:

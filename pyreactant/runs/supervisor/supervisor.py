@@ -148,8 +148,8 @@ class _Leader(_Supervisor):
         run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
         restart = env_int("SLURM_RESTART_COUNT") or 0
         self._program = find_program(options.program)
-        self._certifier = Certifier(run, count, self._keys)
         hosts: Sequence[str | None] = group.hosts or [None] * count
+        self._certifier = Certifier(run, count, self._keys, _host_names(group))
         if not self._remote:
             hosts = [hosts[0]] * count  # the launcher names the host of its one process
         self._folder = fresh_folder(options.folder, run, restart)
@@ -245,6 +245,14 @@ class _Leader(_Supervisor):
         with socket.socket() as probe:
             probe.bind(("", 0))
             return join_address(split_address(address)[0], probe.getsockname()[1])
+
+
+def _host_names(group: ProcessGroup) -> list[str]:
+    """Names of process 0's host: the launcher's, and the one that the processes connect to."""
+    names = [group.hosts[0]] if group.hosts else []
+    if group.coordinator_address is not None:
+        names.append(split_address(group.coordinator_address)[0])
+    return names
 
 
 class _Follower(_Supervisor):
