@@ -384,7 +384,8 @@ WRITES_LATE = """
 import os, time
 
 def main(go):
-    while not os.path.exists(go):
+    end = time.monotonic() + 100
+    while not os.path.exists(go) and time.monotonic() < end:
         time.sleep(0.05)
     print("x" * 9000, flush=True)
     time.sleep(2)
