@@ -160,8 +160,11 @@ def test_values_that_cannot_travel_or_are_absent() -> None:
     Path("star.py").write_text("from os.path import *\n")  # only running it shows what it has
     with pytest.raises(pr.RemoteError, match="the file has no 'absent'"):
         pr.submit("star.py:absent").result(timeout=60)
+    with pytest.raises(pr.InvalidArgumentError, match=r"returns asyncio.run\(...\)"):
+        pr.submit("program.py:later")
+    Path("named.py").write_text("async def first(): ...\n\n\nlater = first\n")
     with pytest.raises(pr.RemoteError, match=r"return asyncio.run\(...\)"):
-        pr.submit("program.py:later").result(timeout=60)
+        pr.submit("named.py:later").result(timeout=60)
 
 
 def test_functions_that_end_the_program() -> None:
