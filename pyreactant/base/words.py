@@ -160,6 +160,18 @@ def has_ended(line: str) -> bool:
     return "already completing or completed" in line
 
 
+def is_without_controller(said: str) -> bool:
+    """Whether a command of Slurm says that it did not reach Slurm's controller."""
+    return any(words in said for words in _NO_CONTROLLER)
+
+
+_NO_CONTROLLER = (
+    "Unable to contact slurm controller",
+    "Could not establish a configuration source",
+    "Unable to process configuration file",
+)
+
+
 def slurm_error(log: str) -> str:
     """The first error of Slurm in the output of a batch script; "" if there is none.
 
@@ -172,6 +184,9 @@ def slurm_error(log: str) -> str:
 def is_out_of_memory(error: str) -> bool:
     """Whether an error of Slurm says that the memory of the job was too small."""
     return re.search(r"oom_kill|Out Of Memory|exceeded memory limit", error) is not None
+
+
+# Packages that cannot be imported
 
 
 def is_of_numpy(error: Exception) -> bool:

@@ -15,15 +15,9 @@ from typing import Any, NamedTuple
 
 from ...base.errors import FileError, InvalidArgumentError, RequirementError
 from ...base.files import replacing
-from ...base.words import has_ended
+from ...base.words import has_ended, is_without_controller
 from ..record import jobs_folder, private_file
 from ..supervisor.options import RUNS
-
-_NO_CONTROLLER = (
-    "Unable to contact slurm controller",
-    "Could not establish a configuration source",
-    "Unable to process configuration file",
-)
 
 COMMENT = "pyreactant:"
 """In a job's comment, the beginning of what names its output folder."""
@@ -113,7 +107,7 @@ def check_reached(done: subprocess.CompletedProcess[str]) -> None:
             the cause and the last what follows from it.
     """
     said = f"{done.stderr}{done.stdout}".strip()
-    if done.returncode and any(words in said for words in _NO_CONTROLLER):
+    if done.returncode and is_without_controller(said):
         lines = dict.fromkeys(line.strip() for line in said.splitlines())
         raise RequirementError(
             f"{done.args[0]} does not reach Slurm's controller: {'; '.join(lines)}; check "
