@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype, wide
 from ..arrays.lowering.as_jax import as_jax
-from ..arrays.program import Program, load
+from ..arrays.program import load
 from ..arrays.runtimes.jax.x64 import context, is_wide
 from ..arrays.source import Source
 from ..base.child import Request, Stop, serve
@@ -20,24 +20,21 @@ from .bounds.model import Model
 from .bounds.tracked import Tracked
 from .inputs import ORDINARY_SET
 from .programs import Case, find_case
+from .regions import whole_index
+from .request import program_of
 
 _ESTIMATED = "jax.grad has no derived error bound"
 
 
 def _answer(request: Request, _: Stop) -> dict[str, Any]:
     plain = request["program"]
-    case = find_case(plain if isinstance(plain, str) else _program(plain))
+    case = find_case(plain if isinstance(plain, str) else program_of(plain))
     dtype = as_dtype(request["dtype"])
     try:
         with context(is_wide(dtype)), jax.default_matmul_precision("highest"):
             return {"results": _compared(case, request)}
     except PyReactantError as error:
         return {"failed": str(error)}
-
-
-def _program(plain: dict[str, Any]) -> Program:
-    given = {name: value for name, value in plain.items() if value is not None}
-    return Program(**given)
 
 
 def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
@@ -82,7 +79,7 @@ def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> lis
     value, pull = jax.vjp(function, *arrays)
     got = jax.device_get(pull((value - targets) / len(targets)))[1:]  # not by x
     shapes = [array.shape for array in arrays[1:]]
-    wholes = [tuple(slice(0, n) for n in shape) for shape in shapes]
+    wholes = [whole_index(shape) for shape in shapes]
     wanted = [case.expected(n, whole, sources, model) for n, whole in enumerate(wholes)]
     name = f"the oracle of {case.name}"
     return _verdicts(name, range(1, len(arrays)), got, wanted)
@@ -94,7 +91,7 @@ def _sources(case: Case, size: int, dtype: str, seed: int) -> tuple[Source, ...]
 
 
 def _whole(source: Source) -> np.ndarray:
-    return np.asarray(source.read(tuple(slice(0, n) for n in source.shape)))
+    return np.asarray(source.read(whole_index(source.shape)))
 
 
 def _verdicts(

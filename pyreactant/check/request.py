@@ -11,6 +11,7 @@ from typing import Any
 from .._version import __version__
 from ..arrays.domain import Domain
 from ..arrays.dtypes import as_dtype
+from ..arrays.lowering.reactant import tuples
 from ..arrays.matmul import default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program
@@ -166,7 +167,7 @@ class CheckRequest(Plain):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "CheckRequest":
         """The request that `to_dict` described."""
-        programs = [p if isinstance(p, str) else _program(p) for p in data["programs"]]
+        programs = [p if isinstance(p, str) else program_of(p) for p in data["programs"]]
         specs = data["specs"] and tuple(map(as_spec, data["specs"]))
         return super(CheckRequest, cls).from_dict({**data, "programs": programs, "specs": specs})
 
@@ -221,16 +222,13 @@ def read_request(path: Path) -> CheckRequest:
         raise FileError(f"{path}: not a request of pyreactant crosscheck ({error!r})") from None
 
 
-def _program(data: Mapping[str, Any]) -> Program:
+def program_of(data: Mapping[str, Any]) -> Program:
+    """The program that `asdict` described, as JSON holds it."""
     known = {f.name for f in fields(Program)}
-    given = {key: _tuples(value) for key, value in data.items() if key in known}
+    given = {key: tuples(value) for key, value in data.items() if key in known}
     if given.get("domain") is not None:
-        given["domain"] = Domain(**{key: _tuples(value) for key, value in given["domain"].items()})
+        given["domain"] = Domain(**{key: tuples(value) for key, value in given["domain"].items()})
     return Program(**given)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:

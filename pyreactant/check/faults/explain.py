@@ -19,7 +19,7 @@ from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.verdict import Verdict
 from ..records.verdict import BlockVerdict, Kind
-from ..regions import around, moved
+from ..regions import around, moved, whole_index
 from .diagnose import blocks_of
 from .elements import lower_precision, shifted, transposed, wrong_factor, wrong_halo
 from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum
@@ -195,7 +195,7 @@ def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:
     """Other blocks of the array that have the values in `got`."""
     if not got.size:
         return []
-    local = tuple(slice(0, n) for n in got.shape)
+    local = whole_index(got.shape)
     middle = [n // 2 for n in got.shape]
     run = around(local, middle, [1] * (got.ndim - 1) + [_RUN] * min(1, got.ndim))
     tile = around(local, middle, side_of_tile(got.ndim))

@@ -27,7 +27,9 @@ class Outcome(StrEnum):
     @property
     def look(self) -> str:
         """Its look in a document."""
-        return {"right": "good", "not run": "warn", "unchecked": "warn"}.get(self, "bad")
+        return {Outcome.RIGHT: "good", Outcome.NOT_RUN: "warn", Outcome.UNCHECKED: "warn"}.get(
+            self, "bad"
+        )
 
 
 RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = Outcome

@@ -173,7 +173,7 @@ def _result_text(result: Result) -> str:
 def _pair_text(pair: Pair) -> str:
     """A comparison in a few words."""
     first, size = (cell.text for cell in _pair_cells(pair))
-    return f"{first} to {size}" if first == "agree" else first
+    return f"{first} to {size}" if pair.passed and pair.values.error else first
 
 
 def _outcome(pair: Pair) -> Outcome:

@@ -112,7 +112,7 @@ class Meeting(Store):
             timeout: Seconds to wait.
 
         Raises:
-            DeadlineError: Names the processes that did not come, or that are lost.
+            DeadlineError: Names the processes that did not come; PeerLostError those that are lost.
         """
         self.exchange(name, None, timeout)
 
