@@ -349,7 +349,7 @@ def _answer(request: Mapping[str, Any], _: object) -> dict[str, Any]:
         }
     except Exception as error:  # whatever a runtime raises is the answer
         command = error.command if isinstance(error, RequirementError) else ""
-        return {"error": f"{error}", "kind": type(error).__name__, "command": command}
+        return {"error": f"{error}", "command": command}
 
 
 if __name__ == "__main__":

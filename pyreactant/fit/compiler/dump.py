@@ -12,6 +12,7 @@ from ...base.errors import InvalidArgumentError
 _HEAD = re.compile(r"^HloModule (\S+?),?(?:\s|$)", re.MULTILINE)
 _MODULES = re.compile(r"^module\b(?: @(\S+))?", re.MULTILINE)
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")
 _SHARDY = "xla.sdy.meshes"
 _IMPORT_SHARDY = "builtin.module(xla-sdy-round-trip-import-shardy-attrs)"
 _EXPORT = "jax.jit(f).lower(...).as_text() writes it"
@@ -43,8 +44,8 @@ def as_stablehlo(text: str) -> str:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Whether it is a protocol buffer, which begins with a short field: no text, no bytecode."""
-    return not data.startswith(b"ML\xef") and (b"\0" in data or data[:1] == b"\n")
+    """Whether it is a protocol buffer, which has control characters: no text, no bytecode."""
+    return not data.startswith(b"ML\xef") and _CONTROL.search(data) is not None
 
 
 def _check_one(names: list[str]) -> None:

@@ -15,7 +15,7 @@ from ...arrays.sharding import plain_spec
 from ...base.child import LAUNCHERS, Activity, ask_child, import_path, without
 from ...base.errors import PyReactantError, RequirementError
 from ...base.facts import usable_cores
-from ..hlo.collective import Collective
+from ..hlo.collective import Collective, sent_bytes
 from ..layouts.layouts import Layout
 from ..layouts.machine import Machine
 from ..preflight.preflight import preflight
@@ -65,7 +65,7 @@ class Trials:
             seconds=max(report.seconds or 0.0, report.roofline.seconds, links),
             xla_seconds=report.seconds,
             link_seconds=links,
-            sent_bytes=float(sum(c.wire_bytes * (c.times or 1) for c in report.collectives)),
+            sent_bytes=float(sent_bytes(report.collectives)),
             bytes_per_device=memory.total,
             notes=report.notes,
         )
@@ -132,7 +132,7 @@ def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machi
         if not collective.across_slices:
             axes = collective.axes or mesh.axis_names
             for axis in axes:
-                amounts[axis] += collective.wire_bytes * (collective.times or 1) / len(axes)
+                amounts[axis] += sent_bytes([collective]) / len(axes)
     if not any(amounts.values()):
         return 0.0
     return machine.link_seconds(mesh, list(amounts.values()))

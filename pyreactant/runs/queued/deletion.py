@@ -290,7 +290,7 @@ class Collector:
             return handle()
         except InFlightError as error:
             return Finding(path, "left", str(error), costs=True)
-        except (CloudError, RequirementError) as error:
+        except (CloudError, RequirementError, OSError) as error:
             return Finding(path, "failed", str(error), costs=True)
 
     def _recorded(self, entry: Entry) -> Finding:
