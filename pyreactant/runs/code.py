@@ -266,7 +266,9 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        test = node.test if isinstance(node, ast.If) else None
+        name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+        if isinstance(node, ast.If) and name == "TYPE_CHECKING":
             waiting += node.orelse
         else:
             waiting += ast.iter_child_nodes(node)

@@ -74,7 +74,7 @@ def command_line(settings: Any, leave_out: Iterable[str] = ()) -> list[str]:
         value = getattr(settings, field.name, field.default)
         if field.name in leave_out or value is None or value == field.default:
             continue
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        shown = f"{value:.15g}" if isinstance(value, float) else str(value)
         words.append(name if value is True else f"{name}={shown}")
     return words
 

@@ -318,7 +318,7 @@ def remote(
         >>> train.local(0.5)  # here; train(0.5) runs on the target
         0.25
     """
-    options = {"copies": copies, "requirements": requirements, "env": env}
+    options = {"copies": tuple(copies), "requirements": requirements, "env": env}
     if function is None:
         return lambda given: Remote(given, on, **options)
     return Remote(function, on, **options)

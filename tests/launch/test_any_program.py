@@ -324,7 +324,7 @@ def test_a_plain_program_that_ends_before_the_others(early: int, tmp_path: Path)
     assert f"process {early} on " in report["summary"]
     assert " had ended its program while " in report["summary"]
     said = run.finished[0].log.replace("\n", " ")
-    assert re.search(rf"process {early} on \S+ ended its program 1\d s ago, and ", said), run
+    assert re.search(rf"process {early} on \S+ ended its program \d\d s ago, and ", said), run
 
 
 NEVER_COMES = """

@@ -122,9 +122,10 @@ def test_the_table_has_every_variable_that_a_script_sets_or_drops() -> None:
     text = (REPOSITORY / "docs" / "run.md").read_text()
     table = text[text.index("### What is set, dropped or passed on") :]
     script = (REPOSITORY / "slurm" / "main.sbatch").read_text()
-    patterns = (r"^export (\w+)=", r"^  ?unset (?!\$)([\w ]+)$", r"^[A-Z]\S+= ([\w ]+)$")
+    patterns = (r"^export (\w+)=", r"^ *unset ([\w ]+?) *(?:#.*)?$", r"^[A-Z]\w+=\S* ([A-Z_ ]+)$")
     lines = [line for pattern in patterns for line in re.findall(pattern, script, re.MULTILINE)]
     names = {name for line in lines for name in line.split()} - {"PYREACTANT_PYTHON"}
+    names = {name for name in names if not name.lower().endswith("_proxy")}  # one row has them all
     assert len(names) > 12
     rows = re.findall(r"`([A-Z]\w+?)(\*?)`", table)
     for name in names - {"PYREACTANT_BACKENDS"}:

@@ -4,6 +4,8 @@ import contextlib
 import itertools
 import os
 import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant.runs.supervisor import output
-from pyreactant.runs.supervisor.output import TAIL, Log, Prefixed, Terminal
+from pyreactant.runs.supervisor.output import TAIL, Log, Merged, Part, Prefixed, Terminal
 
 
 def test_a_log_is_whole_and_its_end_is_kept(tmp_path: Path) -> None:
@@ -242,3 +244,30 @@ def test_no_terminal_at_all() -> None:
         terminal.show(b"x")
     assert not terminal.full
     end(terminal)
+
+
+@pytest.mark.parametrize("idle", [0.0, 2.5])
+def test_a_burst_of_lines_is_shown_to_a_reader_that_reads(idle: float) -> None:
+    """Merged lines come one at a time, so one piece of a log is more than the queue holds."""
+    source, sink = os.pipe()
+    shown = bytearray()
+
+    def read() -> None:
+        while data := os.read(source, 1 << 16):
+            shown.extend(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(sink, "w") as stream:
+        terminal = Terminal(stream)
+        merged = Merged(terminal, 2, lambda _seconds, _call: None)
+        parts = [Part(terminal, merged, index) for index in range(2)]
+        time.sleep(idle)  # nothing to read is no reader that does not read
+        for part in parts:
+            part.write(b"".join(b"step %d\n" % step for step in range(3000)))
+        terminal.finish()
+        assert terminal.join(60)
+    reader.join()
+    os.close(source)
+    assert shown.count(b"] step ") == 3000
+    assert b"left out" not in shown

@@ -110,12 +110,13 @@ def cancel_kept(
         record: The job.
         limit: Seconds to wait at most.
         why: Why it has not ended yet, which the user sees when it changes, and each minute.
-        force: Whether to kill a keeper that does not end in time.
+        force: Whether to kill a keeper that does not end in time, or whose record cannot be read.
     """
     try:
         status = kept_status(record)
-    except FileError:  # the record was removed, and its keeper does not see that it is to end
-        kill_marked(record)
+    except FileError:  # the record was removed, or is damaged: nobody sees how its keeper ends it
+        if force:  # else the keeper deletes what costs money
+            kill_marked(record)
         raise
     if status.ended:
         kill_marked(record)

@@ -223,6 +223,8 @@ class Slurm(Target):
         limit = _LIMIT if timeout is None else timeout
         deadline = time.monotonic() + limit
         while (number := _number(record)) is None and record.is_kept():
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"sbatch of the job {record.id} has not ended in {limit:g} s")
             time.sleep(0.1)  # sbatch runs now
         if number is not None:
             end(number)
@@ -321,7 +323,7 @@ def keep(record: Record) -> Status:
     finally:
         secret.unlink(missing_ok=True)
     report = record.report()
-    if report.get("cause") == "preempted":
+    if report.get("cause") == "preempted" and not record.cancelling:
         _requeue(Slurm(**record.settings), number)
     if not report:
         return replace(ran, state="running")

@@ -144,7 +144,7 @@ class Terminal:
             writer: Who may continue the last line with a later piece; None if nobody does. A line
                 that another writer has not finished is ended first.
         """
-        if self._queue.qsize() >= _QUEUED:
+        if self._queue.qsize() >= _QUEUED and not self.full:
             self._left_out += data.count(b"\n") or 1
         else:
             self._say_left_out()
@@ -193,6 +193,8 @@ class Terminal:
 
     def _send(self, data: bytes) -> None:
         if not self._gone:
+            if self._queue.empty():
+                self._read_at = time.monotonic()  # so far there was nothing to take
             self._queue.put(data)
 
     def _write(self) -> None:
@@ -243,7 +245,7 @@ def close_terminals() -> None:
         terminal.finish()
     asked, deadline = threading.Event(), time.monotonic() + _LAST
     if not all(terminal.join(0.5) for terminal in _terminals):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, lambda *_: asked.set())
     while not asked.is_set() and time.monotonic() < deadline:
         if all(terminal.join(0.1) for terminal in _terminals):

@@ -203,7 +203,7 @@ class _Leader(_Supervisor):
             self._roll_call.broadcast(Report(report.exit_code, report.summary))
             await self._roll_call.close()
         _show(report, options)
-        for note in notes:  # of a run that ended well, so that its report is not printed
+        for note in () if report.exit_code else notes:  # a failed run's report has them
             say(note)
         return report.exit_code
 

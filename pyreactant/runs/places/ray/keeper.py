@@ -90,7 +90,7 @@ class Host:
         self._ended = threading.Event()
 
     def describe(self) -> str:
-        """Where this is, as JSON: node, address, host name, process id, and the TPU's worker."""
+        """Where this is, as JSON: node, address, host name and process id."""
         import ray
 
         context = ray.get_runtime_context()
@@ -537,7 +537,7 @@ class Keeper:
         elif lost and cause in ("", "lost", "preempted", "interrupted"):
             self._end("failed", f"lost: {lost['summary']}", "lost")
         elif cause == "done":
-            self._end("done", "", "done")
+            self._end("done", "; ".join(report.get("notes", ())), "done")
         elif report:
             state = "preempted" if cause == "preempted" else "failed"
             code = int(report["exit_code"])
