@@ -3,13 +3,14 @@
 import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.lowering.enzyme import check_enzyme
-from pyreactant.check.request import CheckRequest
+from pyreactant.check.request import CheckRequest, program_of
 from pyreactant.check.run import compare_gradients, gradients_wanted
 from tests.harness import REPOSITORY, require
 
@@ -84,3 +85,9 @@ def test_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not gradients_wanted(None, ("jax",), "usual")
     with pytest.raises(pr.FileError, match=r"gradients=.*absent' is not a folder; give one with"):
         gradients_wanted(tmp_path / "absent", both, "usual")
+
+
+def test_a_program_with_a_domain_reaches_the_child() -> None:
+    """The child that computes gradients makes the program from JSON, as a request is read."""
+    program = pr.Program("double", jax="body:double", domain=pr.Domain(moves=True))
+    assert program_of(json.loads(json.dumps(asdict(program)))) == program

@@ -147,6 +147,16 @@ def test_damaged_blocks_of_a_single_run(
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("count", [10**9, 0, "2", True])
+def test_a_record_with_an_absurd_number_of_processes(
+    count: object, runs: Path, tmp_path: Path
+) -> None:
+    run = copy(runs, tmp_path) / "jax"
+    change_record(run, 0, lambda record: record.update(num_processes=count))
+    with pytest.raises(FileError, match=f"process 0 of {count!r}"):
+        compare(run)
+
+
 def test_the_last_start_of_a_job_that_was_requeued(runs: Path, tmp_path: Path) -> None:
     run = copy(runs, tmp_path) / "jax"
     preempted = {"cause": "preempted", "exit_code": 6, "summary": "told to stop"}

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..._version import __version__
 from ...arrays.dtypes import EXTENDED, as_dtype
+from ...arrays.mesh import MOST_DEVICES
 from ...base.errors import FileError
 from ...base.files import read_json, replacing
 from .plain import Plain
@@ -257,6 +258,9 @@ def _read_record(path: Path) -> ProcessRecord:
         )
     try:
         record = ProcessRecord.from_dict(data)
+        count = record.num_processes
+        if type(count) is not int or not 0 <= record.process < count <= MOST_DEVICES:
+            raise ValueError(f"process {record.process!r} of {count!r}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"{path}: not {_WHAT} ({error!r})") from None
     if path.name != record_name(record.process):
