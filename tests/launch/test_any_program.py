@@ -279,6 +279,15 @@ def test_a_program_that_initializes_only_if_jax_s_variables_say_so(tmp_path: Pat
         assert run.report["notes"] == []
 
 
+ALONE_ON_PURPOSE = """
+import socket, jax
+with socket.socket() as probe:  # each at a port of its own, or one would meet the other
+    probe.bind(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+jax.distributed.initialize(f"127.0.0.1:{port}", 1, 0)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -287,7 +296,7 @@ def test_a_program_that_initializes_only_if_jax_s_variables_say_so(tmp_path: Pat
         ("import pyreactant as pr, jax; print(pr.Mesh)", True),
         ("import os; print(os.environ['PYREACTANT_PROCESS_INDEX'])", False),  # needs no runtime
         ("import jax; jax.distributed.initialize()", False),
-        ("import jax; jax.distributed.initialize('127.0.0.1:1', 1, 0)", False),  # on purpose
+        (ALONE_ON_PURPOSE, False),
     ],
 )
 def test_copies_that_do_not_join_are_named_at_the_end(
