@@ -18,6 +18,9 @@ from .errors import RequirementError, code_of
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
+"""Sent by a closed terminal and by Ctrl-\\; they end what SIGTERM ends."""
+
 Answer = TypeVar("Answer")
 
 

@@ -70,7 +70,7 @@ class DeclaredCommand(Command):
     def beside(self) -> dict[str, Beside]:
         """As `Command.beside`, with the declared options."""
         declared = (pair for options in self.places().values() for pair in options.items())
-        rules = {name: Beside(option.excludes, option.enables) for name, (option, _) in declared}
+        rules = {name: Beside(enables=option.enables) for name, (option, _) in declared}
         return super().beside() | rules
 
     def check(self, ctx: Any) -> None:

@@ -10,6 +10,7 @@ from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import Spec, default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program, function_name, with_names
+from ..arrays.runtimes.known import BACKENDS
 from ..arrays.sharding import Aval, NamedSharding
 from ..base.errors import InvalidArgumentError, ShardingError, argument
 from ..base.slices.topology import Topology
@@ -197,9 +198,6 @@ def peak_of(dtype: str, topology: Topology) -> str:
     """The element type of the chip's peak rate that counts for a dtype; see `peak_flops`."""
     kind = "float8" if dtype.startswith("float8") else dtype.removeprefix("u")
     return kind if kind in topology.peak_flops else "bfloat16"
-
-
-BACKENDS = ("jax", "reactant")
 
 
 def find_program(program: Program | str, backend: str) -> Program | None:

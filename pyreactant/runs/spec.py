@@ -31,7 +31,6 @@ class Option:
         letter: A short form, such as "-n"; "" for none.
         variable: Environment variable that a command line takes the value from; "" for none.
         shown: The default that a help shows; "" for the field's own.
-        excludes: Options that it would make void, separated by spaces.
         enables: Options that would be void without it.
     """
 
@@ -41,7 +40,6 @@ class Option:
     letter: str = ""
     variable: str = ""
     shown: str = ""
-    excludes: str = ""
     enables: str = ""
 
 

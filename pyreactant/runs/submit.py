@@ -268,7 +268,6 @@ class Remote:
         Raises:
             RemoteError: The function raised on some process, or the run broke.
         """
-        check_not_importing()
         job = self.submit(*args, **kwargs)
         with cancelled_by_interrupt(job):
             show(job)
@@ -276,7 +275,6 @@ class Remote:
 
     def submit(self, *args: Any, **kwargs: Any) -> Job:
         """Start a job and return at once; as `pyreactant.submit`."""
-        check_not_importing()
         spec = RunSpec(
             what=self.local,
             on=self.on,

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
-"""They end a launcher, too, unless they are ignored, as by nohup or a shell's &."""
+from ...base.process import LIKE_SIGTERM
 
 _AGAIN = 0.05
 """Seconds after which a signal is sent again whose exception was dropped."""
@@ -39,7 +38,7 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(number)
 
-    for number in (signal.SIGTERM, *_LIKE_SIGTERM):
+    for number in (signal.SIGTERM, *LIKE_SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, handle)
     try:
@@ -92,9 +91,9 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
     try:
         try:
             sys.unraisablehook = dropped
-            for number in (signal.SIGINT, signal.SIGTERM, *_LIKE_SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, *LIKE_SIGTERM):
                 # Started by nohup, the run goes on when the terminal closes.
-                if number not in _LIKE_SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+                if number not in LIKE_SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
                     before[number] = signal.signal(number, handle)
             yield
         finally:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...arrays.text import break_lines
+from ...base.process import LIKE_SIGTERM
 
 TAIL = 8192
 """Bytes at the end of a log that are kept for the report."""
@@ -245,7 +246,7 @@ def close_terminals() -> None:
         terminal.finish()
     asked, deadline = threading.Event(), time.monotonic() + _LAST
     if not all(terminal.join(0.5) for terminal in _terminals):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        for number in (signal.SIGINT, signal.SIGTERM, *LIKE_SIGTERM):
             signal.signal(number, lambda *_: asked.set())
     while not asked.is_set() and time.monotonic() < deadline:
         if all(terminal.join(0.1) for terminal in _terminals):

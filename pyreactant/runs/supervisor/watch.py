@@ -14,6 +14,7 @@ from types import FrameType
 
 from ...base.errors import FileError
 from ...base.files import write_text
+from ...base.process import LIKE_SIGTERM
 from ...process.events import Order, Preempt, SendSignal, SendStacks, StopAt
 from .cause import Failure, failure
 from .state import ProcessState, names, utc
@@ -21,13 +22,10 @@ from .state import ProcessState, names, utc
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that only warn, as with Slurm's ``--signal=USR1@60``."""
 
-_LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
-"""Sent by a closed terminal and by Ctrl-\\; programs may not know that they ask to end."""
-
 _NOHUP = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 """Whether this process was started to outlive its terminal; `handled` ignores SIGHUP, too."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, *_LIKE_SIGTERM, *WARNINGS)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *LIKE_SIGTERM, *WARNINGS)
 
 
 @contextlib.contextmanager
@@ -118,7 +116,7 @@ class Stop:
         asks = Asked.WARNED if number in WARNINGS else Asked.END
         if self.requested_at is None or asks > self._asked:
             self.requested_at, self.number, self._source = now, number, process
-            self._pending.append(signal.SIGTERM if number in _LIKE_SIGTERM else number)
+            self._pending.append(signal.SIGTERM if number in LIKE_SIGTERM else number)
         elif asks is Asked.END and now - self.requested_at > _SAME_EVENT:
             asks = Asked.END_AT_ONCE
         self._asked = max(self._asked, asks)
