@@ -96,10 +96,13 @@ def test_oracles_in_pieces_give_what_numpy_gives(name: str) -> None:
         arrays = [source.read(whole(source.shape)) for source in inputs]
         right = by_numpy(case, *(wide(a) if model is not None else a for a in arrays))
         for number, output in enumerate(outputs_of(case, 160, dtype)):
+            everything: Any = case.expected(number, whole(output.shape), inputs, model)
             for index in (whole(output.shape), tuple(slice(3, 150) for _ in output.shape)):
                 block: Any = case.expected(number, index, inputs, model)
+                if model is not None:
+                    np.testing.assert_allclose(block.bound, everything.bound[index], rtol=1e-6)
                 wanted = np.asarray(right[number])[index]
-                np.testing.assert_allclose(plain(block), wanted, rtol=0, atol=1e-10)
+                np.testing.assert_allclose(plain(block), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
