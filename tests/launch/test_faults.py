@@ -69,10 +69,9 @@ pr.matmul_sharded(x, x).gather()
 """
 
 
-@pytest.mark.parametrize("stall", ["4", "6"])
-def test_an_abort_that_the_guard_delays_is_no_stall(stall: str, tmp_path: Path) -> None:
+def test_an_abort_that_the_guard_delays_is_no_stall(tmp_path: Path) -> None:
     """Python's lock is held while abort() waits for the guard, so that no pulse comes."""
-    options = ("-n", "2", "--platform", "cpu", "--stall-timeout", stall)
+    options = ("-n", "2", "--platform", "cpu", "--stall-timeout", "5")
     run = run_local(tmp_path, *options, "--", script(tmp_path, ABORTS))
     assert run.code == 6, run
     assert run.report["first_error"]["process"] == 1
