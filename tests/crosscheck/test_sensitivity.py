@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict
 from pyreactant.check.report.results import Seen, outliers, percent, seen
 from tests.crosscheck.samples import report
 
-from . import user_programs
+from . import padded_programs, user_programs
 from .faults import MESH, Scene
 from .runs import small
 from .trials import diagnosis_of
@@ -218,3 +219,104 @@ def test_a_run_says_what_it_cannot_see(capfd: pytest.CaptureFixture[str]) -> Non
     assert "no other process has wrong blocks" in one.text
     (line,) = [one for one in capfd.readouterr().err.splitlines() if "wrong_on_one" in one]
     assert line.endswith(", WRONG on process 1")
+
+
+def block_of(
+    values: np.ndarray, bound: float | np.ndarray, first: int, device: int = 0, **more: Any
+) -> BlockVerdict:
+    """A right block of rows of an output with 16 columns."""
+    got = more.get("got", values).astype(np.float32)
+    bounds = np.broadcast_to(np.asarray(bound, float), values.shape)
+    verdict = compare(got, Expected(values.astype(np.float64), bounds, last_rounding=True))
+    place = [[first, first + len(values)], [0, 16]]
+    return BlockVerdict("output 0", device, 0, place, place, replace(verdict, method="oracle"))
+
+
+def seen_in(*blocks: BlockVerdict) -> Seen:
+    plan = ArrayPlan((64, 16), "float32", pr.NamedSharding(MESH, ()))
+    return seen(blocks, {"output 0": plan})
+
+
+def test_elements_are_judged_by_themselves() -> None:
+    numbers = np.random.default_rng(1).standard_normal((32, 16))
+    fine = block_of(numbers, 1e-6, 0)
+    assert not seen_in(fine, block_of(numbers, 1e-6, 32)).unchecked
+    # Rows that are small have their tolerance beside that of their block.
+    rows = numbers * np.where(np.arange(32) < 16, 1e-3, 1.0)[:, None]
+    assert not seen_in(fine, block_of(rows, 1e-2, 32)).note
+    bounds = np.where(np.arange(32) < 2, 2.0, 1e-6)[:, None]
+    found = seen_in(fine, block_of(numbers, bounds, 32))
+    assert found.unchecked.startswith(
+        "32 of the 1024 elements of output 0 were not seen, most of them in block [32:64, 0:16], "
+        "so wrong values pass there; only 1 % of the elements may be so"
+    )
+    few = np.where(np.arange(512).reshape(32, 16) < 10, 2.0, 1e-6)
+    found = seen_in(fine, block_of(numbers, few, 32))
+    assert not found.unchecked
+    assert found.note.startswith("10 of the 1024 elements of output 0 were not seen")
+    # Padding makes the ten more than 1 %.
+    padded = np.where(np.arange(32) < 8, numbers.T, 0.0).T
+    zeros = block_of(np.zeros((32, 16)), 0.0, 0)
+    found = seen_in(zeros, block_of(padded, np.where(padded, few, 0.0), 32))
+    assert "10 of the 128 elements of output 0 (896 more are constant)" in found.unchecked
+
+
+def test_constants_of_a_mask_are_left_out() -> None:
+    numbers = np.random.default_rng(2).standard_normal((32, 16))
+    mask = np.arange(16) < 12
+    # The size of a mask does not hide what is beside it.
+    hidden = block_of(np.where(mask, -1e9, numbers), np.where(mask, 0.0, 8.0), 0)
+    assert seen_in(hidden).sensitivity > 1
+    assert hidden.values.sight.blind == 128
+    found = seen_in(block_of(np.where(mask, -1e9, numbers), np.where(mask, 0.0, 1e-6), 0))
+    assert not found.unchecked
+    assert "384 of 512 elements of output 0 are the same constant in the oracle" in found.note
+    values = np.where(mask, np.where(numbers > 0, -np.inf, np.nan), 1.0)
+    assert seen_in(block_of(values, 0.0, 0)).sight.trivial == 512
+
+
+def test_copies_and_unbounded_elements_are_counted_as_the_user_does() -> None:
+    numbers = np.random.default_rng(3).standard_normal((64, 16))
+    numbers[:20] = np.inf
+    bounds = np.where(np.arange(64) < 20, np.inf, 1e-6)[:, None]
+    found = seen_in(*(block_of(numbers, bounds, 0, device) for device in range(4)))
+    assert found.note.startswith("320 of 1024 elements of output 0 have no error bound")
+    assert "320 of the 1024 elements of output 0 were not seen" in found.unchecked
+
+
+def test_a_block_that_is_off_by_more_than_half_never_passes() -> None:
+    """Few elements are blind, but their errors are large."""
+    numbers = np.random.default_rng(4).standard_normal((32, 16))
+    bounds, wrong = np.full((32, 16), 1e-6), numbers.copy()
+    bounds[0, 0], wrong[0, 0] = 200.0, numbers[0, 0] + 100
+    fine = block_of(np.random.default_rng(5).standard_normal((32, 16)), 1e-6, 0)
+    assert not seen_in(fine, block_of(numbers, bounds, 32)).unchecked
+    found = seen_in(fine, block_of(numbers, bounds, 32, got=wrong))
+    assert found.unchecked.startswith("block [32:64, 0:16] of output 0 is off by 4")
+    assert "only up to 50 % counts as right" in found.unchecked
+
+
+def seen_of(program: pr.Program, **options: Any) -> tuple[bool, Seen]:
+    """Whether a program's result passes its bounds, and what its check sees."""
+    run = run_case(find_case(program), calls=1, **options)
+    blocks = [block for array in check_blocks(run) for block in array]
+    return all(block.values.passed for block in blocks), seen(blocks, run.plans)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", padded_programs.WRONG)
+def test_padding_hides_no_wrong_values(name: str) -> None:
+    passed, found = seen_of(padded_programs.WRONG[name]())
+    assert passed  # within the bound, so no proof that it is wrong
+    assert found.unchecked
+    assert found.sight.seen < found.sight.elements - found.sight.trivial
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("program", padded_programs.RIGHT, ids=lambda program: program.name)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_right_programs_with_padding_stay_right(program: pr.Program, dtype: str) -> None:
+    passed, found = seen_of(program, dtype=dtype)
+    assert passed
+    assert not found.unchecked
+    assert 0 < found.sight.trivial < found.sight.elements == 64 * 64

@@ -14,7 +14,18 @@ import numpy as np
 from ...arrays.dtypes import finfo, wide
 from . import fused
 from .expected import EXPONENT, Expected, ulp
-from .sight import Sight, counts, exact, sample, squares_of
+from .sight import (
+    COARSE,
+    SAMPLE,
+    Sight,
+    blind,
+    constants,
+    counts,
+    exact,
+    sample,
+    smallest,
+    squares_of,
+)
 from .verdict import BY_FLOAT32, Verdict, join
 
 
@@ -196,14 +207,56 @@ def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
 def _sight(
     got: np.ndarray, expected: Expected, squares: float, finite: int, unbounded: int
 ) -> Sight:
-    """What the comparison of a tile can see, by the tolerances of some of its elements."""
+    """What the comparison of a tile can see.
+
+    Args:
+        squares: Sum of the squares of the finite values.
+        finite: Number of elements that are not rightly NaN or infinite.
+        unbounded: Number of elements without a tolerance.
+    """
     places, each = sample(got.shape)
     value, bound = _pair(expected)
     some = Expected(value[places], bound[places], last_rounding=expected.last_rounding)
+    absolute, blinded = squares_of(expected.absolute), 0
+    trivial = None
+    if unbounded or finite < got.size or not _all_seen(got, expected, squares):
+        with np.errstate(all="ignore"):
+            allowed = expected.allowed(got.dtype)
+            trivial = constants(value, bound, got)
+            size = math.sqrt(absolute / got.size)
+            blinded = blind(value, allowed, trivial, size)
+    if trivial is not None and trivial.any():
+        rest = np.flatnonzero(~trivial)
+        each = max(1, rest.size // SAMPLE) | 1
+        some = Expected(value.flat[rest], bound.flat[rest], last_rounding=expected.last_rounding)
+        squares, finite = squares_of(some.value), int(np.isfinite(some.value).sum())
+        some = some.part((slice(None, None, each),))
     with np.errstate(all="ignore"):
-        allowed = some.allowed(got.dtype)
-    tolerances = counts(allowed, some.value, each, unbounded)
-    return Sight(tolerances, squares, finite, squares_of(expected.absolute))
+        tolerances = counts(some.allowed(got.dtype), some.value, each, unbounded)
+    return Sight(
+        tolerances,
+        squares,
+        finite,
+        absolute,
+        elements=got.size,
+        blind=blinded,
+        trivial=0 if trivial is None else int(np.count_nonzero(trivial)),
+    )
+
+
+def _all_seen(got: np.ndarray, expected: Expected, squares: float) -> bool:
+    """Whether a glance at the bounds shows that no element is blind, and none is constant."""
+    value, bound = _pair(expected)
+    size = math.sqrt(squares / got.size)
+    if got.dtype.kind in "biu":
+        return bool(bound.max() <= COARSE * size)
+    # No value is larger than the norm.
+    largest = size * math.sqrt(got.size)
+    if value.dtype.kind == "f":
+        largest = max(float(value.max()), -float(value.min()))
+    unit = 2 * float(finfo(got.dtype).eps) * largest
+    most = bound.max()
+    return bool(bound.min() > max(unit, smallest(got.dtype)) and 2 * most + unit <= COARSE * size)
 
 
 def _unbounded(expected: Expected, allowed: np.ndarray) -> int:

@@ -9,10 +9,12 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
+from ...arrays.dtypes import finfo
 
 FINE, FINE_SHORT = 1e-2, 0.25
 """Up to this sensitivity a result is right; the second for types of two bytes or fewer."""
@@ -20,10 +22,13 @@ FINE, FINE_SHORT = 1e-2, 0.25
 COARSE = 0.5
 """Up to this sensitivity a result is right with a remark; above it is unchecked."""
 
+FEW = 0.01
+"""Up to this part of the elements that are not trivial may be blind in a right result."""
+
 _DROPPED = np.int64(49)
 """Bits of a float64 that a bin ignores: it keeps the exponent and three bits, 12 %."""
 
-_SAMPLE = 2**11
+SAMPLE = 2**11
 """Tolerances counted of one tile; more are thinned out."""
 
 
@@ -36,12 +41,29 @@ class Sight:
         squares: Sum of the squares of the right values that are finite.
         finite: Number of these values.
         absolute: The same as `squares` for the sums of absolute values, if all values are zero.
+        elements: Number of compared elements.
+        blind: Number of elements of which almost any value passes (`blind`).
+        trivial: Number of elements that are the same constant in oracle and result. `tolerances`,
+            `squares` and `finite` leave them out.
     """
 
     tolerances: Mapping[int, int] = field(default_factory=dict)
     squares: float = 0.0
     finite: int = 0
     absolute: float = 0.0
+    elements: int = 0
+    blind: int = 0
+    trivial: int = 0
+
+    @property
+    def seen(self) -> int:
+        """Number of elements that are neither blind nor trivial."""
+        return self.elements - self.blind - self.trivial
+
+    @property
+    def blinded(self) -> bool:
+        """Whether so many elements are blind that the comparison shows too little."""
+        return self.blind > FEW * (self.elements - self.trivial)
 
     @property
     def median(self) -> float:
@@ -65,6 +87,8 @@ class Sight:
         For a zero result it is over that of the sums of absolute values, or over 1, the size of
         the inputs, if these are zero as well.
         """
+        if not self.tolerances and self.trivial:
+            return 0.0
         median = self.median
         if median in (0.0, math.inf):
             return median
@@ -81,6 +105,9 @@ class Sight:
             "squares": self.squares,
             "finite": self.finite,
             "absolute": self.absolute,
+            "elements": self.elements,
+            "blind": self.blind,
+            "trivial": self.trivial,
         }
 
     @classmethod
@@ -88,15 +115,16 @@ class Sight:
         """The sight that `to_dict` described; ValueError for numbers that none has."""
         tolerances = {int(number): int(count) for number, count in data["tolerances"].items()}
         sums = float(data["squares"]), float(data["absolute"])
-        numbers = (*tolerances, *tolerances.values(), int(data["finite"]), *sums)
+        counted = [int(data.get(name, 0)) for name in ("elements", "blind", "trivial")]
+        numbers = (*tolerances, *tolerances.values(), int(data["finite"]), *sums, *counted)
         if not all(number >= 0 for number in numbers):
             raise ValueError(f"numbers of a sight must not be negative, got {dict(data)}")
-        return cls(tolerances, sums[0], int(data["finite"]), sums[1])
+        return cls(tolerances, sums[0], int(data["finite"]), sums[1], *counted)
 
 
 def exact(elements: int) -> Sight:
     """The sight of a comparison of bits."""
-    return Sight({0: elements})
+    return Sight({0: elements}, elements=elements)
 
 
 @functools.lru_cache(maxsize=32)
@@ -108,7 +136,7 @@ def sample(shape: tuple[int, ...]) -> tuple[tuple[Any, ...], int]:
     if not shape:
         return (None,), 1
     elements = math.prod(shape)
-    each = max(1, elements // _SAMPLE) | 1  # odd, so that it falls on all columns of most arrays
+    each = max(1, elements // SAMPLE) | 1  # odd, so that it falls on all columns of most arrays
     return np.unravel_index(np.arange(0, elements, each), shape), each
 
 
@@ -132,17 +160,75 @@ def counts(allowed: np.ndarray, value: np.ndarray, each: int, unbounded: int = 0
     return bins | ({_INFINITE: unbounded} if unbounded else {})
 
 
+def smallest(dtype: np.dtype[Any]) -> float:
+    """The largest bound of a zero: what underflows after a product with 0, and no rounding."""
+    info = finfo(dtype)
+    return math.sqrt(float(info.tiny) * float(info.eps))
+
+
+def constants(value: np.ndarray, bound: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """Which elements are the same constant in oracle and result, as padding and masks are.
+
+    Their bound is at most that of a number which is written into the array, or of underflow, the
+    result has the right value rounded, and it is zero or one of a few values that many elements
+    have; or they are rightly NaN or certainly infinite. Whole numbers and booleans are none.
+
+    Args:
+        value: Right values, float64 or complex128.
+        bound: Their bounds.
+        got: The results.
+    """
+    if got.dtype.kind in "biu":
+        return np.zeros(value.shape, bool)
+    certain = np.isnan(value) | (np.isinf(value) & ~np.isinf(bound))
+    one_unit = float(finfo(got.dtype).eps) * np.abs(value)
+    exact = np.isfinite(bound) & (bound <= np.maximum(smallest(got.dtype), one_unit))
+    same = exact & (got == value.astype(got.dtype))
+    trivial: np.ndarray = certain | (same & (value == 0))
+    others = value[same & ~trivial]
+    if not others.size:
+        return trivial
+    some = others[:: others.size // SAMPLE | 1]
+    values, times = np.unique(some, return_counts=True)
+    frequent = values[times >= max(2, FEW * some.size)]
+    return trivial | (same & np.isin(value, frequent)) if frequent.size else trivial
+
+
+def blind(
+    value: np.ndarray, allowed: np.ndarray, trivial: np.ndarray, absolute: float | None
+) -> int:
+    """The number of elements of which almost any value passes.
+
+    Their tolerance is above half of the root mean square of what is compared together, and above
+    half of that of their row. Zeros and trivial elements are left out of both.
+
+    Args:
+        value: Right values, float64 or complex128.
+        allowed: Their tolerances.
+        trivial: Elements that are not judged.
+        absolute: Root mean square of the sums of absolute values; used if all values are zero.
+    """
+    sizes = np.where(np.isfinite(value) & ~trivial, np.abs(value), 0.0)
+    squares, filled = np.square(sizes), sizes > 0
+    block = squares.sum() / max(1, np.count_nonzero(filled))
+    if value.ndim:
+        row = squares.sum(-1, keepdims=True) / np.maximum(1, filled.sum(-1, keepdims=True))
+        block = np.maximum(block, row)
+    # Zeros are measured by what cancels; or by 1, the size of the inputs.
+    size = np.sqrt(block) if filled.any() else absolute or 1.0
+    return int(np.count_nonzero(~trivial & ~(allowed <= COARSE * size)))
+
+
 def combined(sights: Iterable[Sight]) -> Sight:
     """The sight of several comparisons together."""
     tolerances: dict[int, int] = {}
-    squares = absolute = 0.0
-    finite = 0
+    together = Sight()
     for sight in sights:
         for number, count in sight.tolerances.items():
             tolerances[number] = tolerances.get(number, 0) + count
-        squares, absolute = squares + sight.squares, absolute + sight.absolute
-        finite += sight.finite
-    return Sight(tolerances, squares, finite, absolute)
+        sums = {name: getattr(together, name) + getattr(sight, name) for name in _SUMMED}
+        together = Sight(**sums)
+    return replace(together, tolerances=tolerances)
 
 
 def _middle(number: int) -> float:
@@ -151,6 +237,8 @@ def _middle(number: int) -> float:
     ends = np.array([number, number + 1]) << _DROPPED
     return float(ends.view(np.float64).mean())
 
+
+_SUMMED = ("squares", "finite", "absolute", "elements", "blind", "trivial")
 
 _INFINITE = int(np.array(np.inf).view(np.int64) >> _DROPPED)
 

@@ -72,7 +72,7 @@ class Result(Plain):
         exit_code: Exit code of the exception or of the failed run.
         values: The verdict on all blocks of the outputs (`results.on_all`). Its note is a remark
             that makes nothing wrong: copies that may differ, and do; a block with much larger
-            errors than the others; elements without a bound.
+            errors than the others; elements that were not seen. Its sight counts copies once.
         sensitivity: The median tolerance over the root mean square of the result, in the output
             where it is worst: the relative size of the smallest errors that are seen.
         coarse: Whether the result is right with the remark that smaller errors are not seen.

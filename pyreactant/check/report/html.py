@@ -180,16 +180,23 @@ def _checks(row: ProgramRow) -> Table:
     """How each runtime's values were checked, and the times of all steps."""
     steps = list(dict.fromkeys(key for r in row.results for key in r.seconds))
     seen = ["errors seen above"] if any(r.sensitivity for r in row.results) else []
+    sights = {r.runtime: r.values.sight for r in row.results}
+    counted = {
+        "elements not seen": {name: sight.blind for name, sight in sights.items()},
+        "constant elements": {name: sight.trivial for name, sight in sights.items()},
+    }
+    shown = {title: counts for title, counts in counted.items() if any(counts.values())}
     rows = [
         [
             r.runtime,
             r.values.method or "nothing",
             *[percent(r.sensitivity) if r.sensitivity else NONE for _ in seen],
+            *(f"{counts[r.runtime]} of {sights[r.runtime].elements}" for counts in shown.values()),
             *(seconds_text(r.seconds[step]) if step in r.seconds else NONE for step in steps),
         ]
         for r in row.results
     ]
-    head = ["runtime", "checked by", *seen, *steps]
+    head = ["runtime", "checked by", *seen, *shown, *steps]
     caption = f"Checks and times of {row.program}, of the slowest process"
     return Table(caption, head, rows, numbers=range(2, len(head)))
 

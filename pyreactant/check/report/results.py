@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...arrays.dtypes import as_dtype
 from ...arrays.text import block_text, percent_text, specs_text
 from ...base.errors import ExitCode
-from ..bounds.sight import COARSE, FINE, FINE_SHORT, Sight, combined
+from ..bounds.sight import COARSE, FEW, FINE, FINE_SHORT, Sight, combined
 from ..bounds.verdict import BY_FLOAT32, Verdict, join
 from ..faults.diagnose import copies_text, diagnose, differing, must_be_equal, repeats_text
 from ..inputs import EXACT
@@ -59,7 +59,7 @@ def result_of(run: Run, name: str, program: str) -> Result:
         outcome,
         kind=kind,
         text=text,
-        values=replace(on_all(outputs), note="; ".join(filter(None, notes))),
+        values=replace(on_all(outputs), note="; ".join(filter(None, notes)), sight=sight.sight),
         sensitivity=sight.sensitivity,
         coarse=coarse,
         seconds=_slowest(records),
@@ -187,13 +187,15 @@ class Seen(NamedTuple):
         sensitivity: The largest sensitivity of an output.
         coarse: Whether it is so large that the report must say so.
         unchecked: Why the result counts as unchecked; "" if it does not.
-        note: Elements without a bound, in a few words; "" if there are none.
+        note: Elements that were not seen, in a few words; "" if there are none.
+        sight: What the checks of all outputs see together; copies of a block count once.
     """
 
     sensitivity: float = 0.0
     coarse: bool = False
     unchecked: str = ""
     note: str = ""
+    sight: Sight = Sight()
 
 
 def seen(
@@ -207,31 +209,86 @@ def seen(
         probed: Whether the program is linear and its exact probe passed: then it is right whatever
             the tolerances of its rounded results.
     """
-    sights: dict[str, list[Sight]] = {}
-    for block in blocks:
-        empty = any(start == stop for start, stop in block.index or ())
-        if block.values.method != UNCOMPARED and not empty:
-            sights.setdefault(block.array, []).append(block.values.sight)
-    by_output = {name: combined(of_array) for name, of_array in sights.items()}
-    if not by_output:
+    by_output = _distinct(blocks)
+    sights = {name: combined(b.values.sight for b in own) for name, own in by_output.items()}
+    if not sights:
         return Seen()
     # The output that is seen worst, by what its type allows.
-    name = max(by_output, key=lambda n: by_output[n].sensitivity / _fine(plans[n].dtype))
-    worst, dtype = by_output[name].sensitivity, plans[name].dtype
-    why = "" if probed or worst <= COARSE else _why(name, worst, dtype)
-    if not by_output[name].tolerances:
+    name = max(sights, key=lambda n: sights[n].sensitivity / _fine(plans[n].dtype))
+    worst, dtype = sights[name].sensitivity, plans[name].dtype
+    why = "" if probed else _unseen(by_output, sights, name, plans)
+    if not sights[name].tolerances and not sights[name].trivial:
         why = f"no element of {name} was compared"
     return Seen(
         sensitivity=worst,
         coarse=not probed and _fine(dtype) < worst <= COARSE,
         unchecked=why,
-        note=_unbounded(by_output),
+        note=_remark(by_output, sights, told=bool(why) or probed),
+        sight=combined(sights.values()),
     )
+
+
+def _distinct(blocks: Iterable[BlockVerdict]) -> dict[str, list[BlockVerdict]]:
+    """The compared blocks of each output; of the copies of a block, the one that is seen worst."""
+    by_output: dict[str, dict[str, BlockVerdict]] = {}
+    for block in blocks:
+        empty = any(start == stop for start, stop in block.index or ())
+        if block.values.method != UNCOMPARED and not empty:
+            own, place = by_output.setdefault(block.array, {}), str(block.index)
+            other = own.setdefault(place, block)
+            if block.values.sight.blind > other.values.sight.blind:
+                own[place] = block
+    return {name: [*own.values()] for name, own in by_output.items()}
 
 
 def _fine(dtype: str) -> float:
     kind = as_dtype(dtype)
     return FINE_SHORT if kind.itemsize // (2 if kind.kind == "c" else 1) <= 2 else FINE
+
+
+def _unseen(
+    by_output: Mapping[str, Sequence[BlockVerdict]],
+    sights: Mapping[str, Sight],
+    worst: str,
+    plans: Mapping[str, ArrayPlan],
+) -> str:
+    """Why the outputs count as unchecked; "" if they do not.
+
+    Args:
+        worst: The output that is seen worst.
+    """
+    if sights[worst].sensitivity > COARSE:
+        return _why(worst, sights[worst].sensitivity, plans[worst].dtype)
+    for name, sight in sights.items():
+        dtype = plans[name].dtype
+        if sight.blinded:
+            return (
+                f"{_blind_text(name, by_output[name])}, so wrong values pass there; only "
+                f"{percent(FEW)} of the elements may be so. Rounding in {dtype} may change each "
+                "of them by more than half of the root mean square of its block and of its row"
+                f"{_advice(dtype)}"
+            )
+        for block in by_output[name]:
+            values = block.values
+            if values.error_squares > COARSE**2 * values.sight.squares > 0:
+                part = math.sqrt(values.error_squares / values.sight.squares)
+                return (
+                    f"block {block_text(block.index)} of {name} is off by {percent(part)} of its "
+                    f"norm, which rounding in {dtype} may explain; only up to {percent(COARSE)} "
+                    f"counts as right{_advice(dtype)}"
+                )
+    return ""
+
+
+def _blind_text(name: str, blocks: Sequence[BlockVerdict]) -> str:
+    """How many elements of an output were not seen, and where most of them are."""
+    sight = combined(block.values.sight for block in blocks)
+    most = max(blocks, key=lambda block: block.values.sight.blind)
+    trivial = f" ({sight.trivial} more are constant)" if sight.trivial else ""
+    return (
+        f"{sight.blind} of the {sight.elements - sight.trivial} elements of {name}{trivial} were "
+        f"not seen, most of them in block {block_text(most.index)}"
+    )
 
 
 def _why(name: str, sensitivity: float, dtype: str) -> str:
@@ -246,22 +303,39 @@ def _why(name: str, sensitivity: float, dtype: str) -> str:
             f"rounding in {dtype} may change {name} by {size} its root mean square, so smaller "
             f"errors are not seen; only up to {percent(COARSE)} counts as right"
         )
+    return why + _advice(dtype)
+
+
+def _advice(dtype: str) -> str:
     longer = (
         "" if as_dtype(dtype).itemsize >= 8 else "with a longer element type (--dtype float64), "
     )
-    return (
-        f"{why}; run it {longer}with a smaller --size, or check its parts as programs of their own"
-    )
+    return f"; run it {longer}with a smaller --size, or check its parts as programs of their own"
 
 
-def _unbounded(sights: Mapping[str, Sight]) -> str:
-    """How many elements pass whatever their value; "" if none."""
+def _remark(
+    by_output: Mapping[str, Sequence[BlockVerdict]], sights: Mapping[str, Sight], *, told: bool
+) -> str:
+    """How many elements pass whatever their value, and how many are constant; "" if none.
+
+    Args:
+        told: Whether blind elements are told elsewhere, or a probe has seen them.
+    """
     parts = [
-        f"{sight.unbounded} of {sum(sight.tolerances.values())} elements of {name}"
+        f"{sight.unbounded} of {sight.elements} elements of {name} have no error bound and are "
+        "not checked"
         for name, sight in sights.items()
         if sight.unbounded
     ]
-    return f"{', '.join(parts)} have no error bound and are not checked" if parts else ""
+    for name, sight in sights.items():
+        if sight.blind > sight.unbounded and not told:
+            parts.append(_blind_text(name, by_output[name]))
+        if sight.elements < 2 * sight.trivial:
+            parts.append(
+                f"{sight.trivial} of {sight.elements} elements of {name} are the same constant in "
+                "the oracle and the result (padding, a mask), and show nothing"
+            )
+    return "; ".join(parts)
 
 
 def percent(part: float) -> str:
