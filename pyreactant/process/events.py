@@ -314,6 +314,8 @@ class Go(Order):
         coordinator: Address for the runtime's coordinator; None for one process.
         restarts: How often the programs were started before.
         mtls: Whether the programs have certificates.
+        places: The supervisors' numbers in the order of the process indices; () if each process has
+            the number of its supervisor.
     """
 
     run: str
@@ -322,6 +324,13 @@ class Go(Order):
     coordinator: str | None
     restarts: int
     mtls: bool = False
+    places: tuple[int, ...] = ()
+
+    def process_index(self, place: int) -> int | None:
+        """The process index of the program of a supervisor; None if it has none this time."""
+        if not self.places:
+            return place
+        return self.places.index(place) if place in self.places else None
 
 
 @message
@@ -478,6 +487,7 @@ _CONVERT: Mapping[Any, Callable[[Any], Any]] = {
     str: _text,
     str | None: _or_none(_text),
     tuple[str, ...]: _texts,
+    tuple[int, ...]: lambda value: tuple(map(operator.index, value)),
     Mapping[str, str]: lambda value: {str(k): str(v) for k, v in value.items()},
     Kind: Kind,
     tuple[Record, ...]: lambda value: tuple(_record(*each) for each in value),

@@ -119,6 +119,8 @@ class Supervision(Processes):
     Attributes:
         processes: Number of processes to start on this machine; None for one process, or for
             those that the launcher started.
+        min_processes: With how many processes the run goes on if a machine is lost and does not
+            come back within `start_timeout`; None ends the run.
         start_timeout: Seconds within which every process must join the roll-call, and then begin.
         end_stalled: End a run that has a process without progress.
         heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
@@ -130,6 +132,9 @@ class Supervision(Processes):
 
     processes: int | None = option(
         None, "Number of processes to start on this machine.", "Devices", letter="-n"
+    )
+    min_processes: int | None = option(
+        None, "Go on with this many processes, or more, if a machine is lost.", "Time limits"
     )
     start_timeout: float = option(
         120.0, "Seconds to wait until every process has joined.", "Time limits"

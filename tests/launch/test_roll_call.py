@@ -43,7 +43,7 @@ class Heard:
         self.messages: list[Event] = []
         self.lost: dict[int, str] = {}
 
-    def admit(self, hello: Join) -> str | None:
+    def admit(self, hello: Join) -> Refused | None:
         self.admitted.append(hello.process)
         return None
 

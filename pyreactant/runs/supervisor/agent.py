@@ -146,11 +146,14 @@ class Agent:
         count, later = len(self._indices), asyncio.get_running_loop().call_later
         self._merged = [Merged(terminal, count, later) for terminal in terminals()]
         for index, settings in zip(self._indices, self._settings, strict=True):
+            process_index = go.process_index(index)
+            if process_index is None:  # the run goes on without this machine
+                continue
             environment = program_environment(
                 self._program,
                 settings,
                 go,
-                index=index,
+                index=process_index,
                 token=token,
                 stall_timeout=self._options.stall_timeout,
             )

@@ -219,7 +219,7 @@ def own_name() -> str:
 
 
 class CannotStartError(PyReactantError):
-    """Process 0 cannot start its program; `exit_code` is its own."""
+    """Process 0 starts no program with this process; `exit_code` is what it says."""
 
     def __init__(self, why: str, exit_code: int) -> None:
         super().__init__(why)
@@ -300,7 +300,7 @@ async def join(
 
     Raises:
         RendezvousError: Process 0 was not reached in time, or refused this process.
-        CannotStartError: Process 0 cannot start its program.
+        CannotStartError: Process 0 cannot start its program, or the run goes on without this one.
     """
     deadline = time.monotonic() + timeout
     while True:

@@ -22,6 +22,7 @@ from ...process.events import (
     Lost,
     Metrics,
     Order,
+    Refused,
 )
 from .cause import (
     Failure,
@@ -81,6 +82,7 @@ class Head:
         restart: int,
     ) -> None:
         self.states = list(states)
+        self._members = {s.index: s for s in states}  # in the order of the process indices
         self._judge = Judge(self.states)
         self.refused: Sequence[str] = ()
         self._options, self._broadcast, self._coordinator = options, broadcast, coordinator
@@ -110,10 +112,17 @@ class Head:
             say=say,
         )
 
-    def admit(self, hello: Join) -> str | None:
+    def admit(self, hello: Join) -> Refused | None:
         """Admit a process to the roll-call; or return why it cannot be in this run."""
         index, count, host = hello.process, hello.num_processes, hello.host
         why = None
+        if 0 <= index < len(self.states) and index not in self._members:
+            gone = self.states[index].name()
+            return Refused(f"{gone} was lost, and the run goes on without it", ExitCode.LOST)
+        if self._options.min_processes is not None and index in {s.index for s in self._gone}:
+            # The judge keeps the state that was lost: it is why the programs start again.
+            self.states[index] = self._members[index] = ProcessState(index)
+            self._ended.add(index)
         if count != len(self.states):
             why = (
                 f"process 0 was started with {len(self.states)} processes, process {index} on "
@@ -147,14 +156,14 @@ class Head:
             self._judge.note(index)
             self._absent.discard(index)
         self._changed.set()
-        return why
+        return None if why is None else Refused(why)
 
     def apply(self, event: Event) -> None:
         """Apply an event from any machine, unless the run does not have its process."""
         now, process = time.monotonic(), event.process
         if isinstance(event, GotSignal):
             self._stop.request(event.number, process, now)
-        elif process is not None and 0 <= process < len(self.states):
+        elif process is not None and process in self._members:
             self._apply(event, process, now)
         self._changed.set()
 
@@ -167,7 +176,7 @@ class Head:
             case Metrics(records):
                 self._metrics.take(process, records)
             case _:
-                state = self.states[process]
+                state = self._members[process]
                 state.apply(event, now)
                 self._judge.note(process)
                 if isinstance(event, LogFailed) and not self._said_log_error:
@@ -192,11 +201,17 @@ class Head:
             last = restarts == self._options.max_restarts and not moved
             ended = await self._end_all(
                 stacks=broken.cause not in ("preempted", "interrupted"),
-                patience=_ENDING if last else _ENDING_BEFORE_RESTART,
+                patience=_ENDING if last else self._ending_before_restart,
             )
             if taken and not moved:
                 broken = self._without_ports(broken)
+            if self._options.min_processes is not None and broken.consequence and self._gone:
+                broken = self._judge.find(time.monotonic()) or broken  # the machine was the cause
             if last or not ended or not (taken or self._can_restart(broken)):
+                break
+            before = list(self._members)
+            if stopped := await self._await_return(broken):
+                broken = stopped
                 break
             if moved:
                 moves += 1
@@ -204,19 +219,76 @@ class Head:
             else:
                 restarts += 1
                 self._restarts.append(
-                    {"cause": broken.cause, "summary": broken.summary, "at": utc()}
+                    {
+                        "cause": broken.cause,
+                        "summary": broken.summary,
+                        "at": utc(),
+                        "processes": before,
+                    }
                 )
                 self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
-            self.states = [s.restarted() for s in self.states]
-            self._judge = Judge(self.states)
+            self._regroup()
+            self._judge = Judge(self._running)
             self._stop.restarted()
-            self._metrics.finish()
+            self._metrics.restarted(len(self._members))
             self._stalls.restarted()
             self._waits = Waits()
             self._ended, self._announced, broken = set(), set(), None
         if error := self._metrics.close():
             self._say(f"not all metrics could be written: {error}")
         return self._report(broken)
+
+    @property
+    def _running(self) -> list[ProcessState]:
+        """The processes of this start, in the order of their indices."""
+        return list(self._members.values())
+
+    @property
+    def _gone(self) -> list[ProcessState]:
+        """Those of them whose machine is gone."""
+        return [s for s in self._members.values() if s.gone]
+
+    @property
+    def _ending_before_restart(self) -> float:
+        """Seconds in which all old programs end; with `min_processes`, or a machine is lost."""
+        if self._options.min_processes is None:
+            return _ENDING_BEFORE_RESTART
+        return max(_ENDING_BEFORE_RESTART, self._options.heartbeat_timeout + _ENDING)
+
+    async def _await_return(self, broken: Failure) -> Failure | None:
+        """Wait for the machines that are gone; return why the run cannot go on after that.
+
+        Each may come back within `start_timeout`: a new supervisor with its number joins.
+        """
+        least, limit = self._options.min_processes, self._options.start_timeout
+        if least is None or not self._gone:
+            return None
+        deadline = time.monotonic() + limit
+        self._say(f"waiting up to {limit:g} s for {names(self._gone)} to come back")
+        while self._gone and self._stop.requested_at is None and not self._late():
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            await self._wait_for_change(min(1.0, left))
+        now = time.monotonic()
+        if self._stop.requested_at is not None:
+            return failure(self._stop.cause, self._stop.summary, None, now)
+        left_over = [s for s in self._members.values() if not s.gone]
+        if self._late() or len(left_over) < least:
+            some = "1 process is" if len(left_over) == 1 else f"{len(left_over)} processes are"
+            why = f"{broken.summary}; {some} left, and --min-processes asks for {least}"
+            return broken if self._late() else replace(broken, summary=why)
+        if self._gone:
+            self._say(f"going on with {len(left_over)} of {len(self.states)} processes")
+        if self._options.allow_different_environments:
+            return None
+        return differences(left_over, now)
+
+    def _regroup(self) -> None:
+        """Give the processes that are left their indices for the next start, without gaps."""
+        left = [s for s in self._members.values() if not s.gone]
+        self._members = {s.index: s.restarted(index) for index, s in enumerate(left)}
+        for state in self._members.values():
+            self.states[state.index] = state
 
     async def _roll_call(self) -> Failure | None:
         deadline = self._began + self._options.start_timeout
@@ -263,21 +335,29 @@ class Head:
         """Start all programs; return the failure that broke them, or None if all succeeded."""
         total = self._restart + restarts
         self._address = self._coordinator()
+        fewer = len(self._members) < len(self.states)
         self._broadcast(
-            Go(f"{self._run}-{total}", str(self._folder), len(self.states), self._address, total)
+            Go(
+                f"{self._run}-{total}",
+                str(self._folder),
+                len(self._members),
+                self._address,
+                total,
+                places=tuple(self._members) if fewer else (),
+            )
         )
         broken_at: float | None = None
         while True:
             now = time.monotonic()
             self._clock.look(time.time(), now)
-            for order in self._stop.orders(self.states):
+            for order in self._stop.orders(self._running):
                 self._broadcast(order)
-            self._stalls.check(self.states, now)
+            self._stalls.check(self._running, now)
             broken = self._broken(now)
             if broken is None:
                 broken_at = None
                 if not self._judge.unfinished:
-                    return self._stop.outcome(self.states, now)
+                    return self._stop.outcome(self._running, now)
             else:
                 broken_at = broken_at or now
                 settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
@@ -286,7 +366,7 @@ class Head:
                     broken = without_own_names(broken, self._own_names)
                     return self._clock.explain(broken)
             self._say_phases()
-            for waits in self._waits.messages(self.states, now):
+            for waits in self._waits.messages(self._running, now):
                 self._say(waits)
             await self._wait_for_change(0.05 if broken_at else 0.2)
 
@@ -301,7 +381,7 @@ class Head:
             return None  # the failures of processes that were asked to stop do not count
         limit = self._options.timeout
         if limit is not None and self._late():
-            slow = [s for s in self.states if not s.finished]
+            slow = [s for s in self._running if not s.finished]
             summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
             return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
         return broken or self._stalls.failure
@@ -314,7 +394,7 @@ class Head:
         self._broadcast(End(stacks))
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            if all(s.lost is not None or s.index in self._ended for s in self.states):
+            if all(s.lost is not None or s.index in self._ended for s in self._running):
                 return True
             await self._wait_for_change(0.05)
         return False
@@ -334,8 +414,8 @@ class Head:
         return replace(broken, summary=summary)
 
     def _can_restart(self, broken: Failure) -> bool:
-        gone = any(s.lost or s.gave_up is not None for s in self.states)
-        return broken.cause not in _NO_RESTART and not gone and not self._late()
+        whole = not self._gone or self._options.min_processes is not None
+        return broken.cause not in _NO_RESTART and whole and not self._late()
 
     def _late(self) -> bool:
         limit = self._options.timeout
@@ -358,7 +438,7 @@ class Head:
         return RunReport(
             cause="done" if broken is None else broken.cause,
             exit_code=ExitCode.DONE if broken is None else broken.exit_code,
-            summary="all processes ended well" if broken is None else broken.summary,
+            summary=self._ended_well() if broken is None else broken.summary,
             first_error=None if broken is None else first_error(broken, self.states, now),
             processes=[process_row(s, self._began) for s in self.states],
             seconds=round(self._seconds(), 3),
@@ -372,11 +452,16 @@ class Head:
             notes=self._notes() if broken is None else self._own_names,
         )
 
+    def _ended_well(self) -> str:
+        gone = [s for s in self.states if s.gone]
+        without = f"; the run went on without {names(gone)}" if gone else ""
+        return f"all processes ended well{without}"
+
     def _notes(self) -> list[str]:
         """What the user of a run that ended well must know all the same."""
-        count = len(self.states)
-        joined = any("initializing" in s.times for s in self.states)
-        if count == 1 or joined or not any(s.alone for s in self.states):
+        count = len(self._members)
+        joined = any("initializing" in s.times for s in self._running)
+        if count == 1 or joined or not any(s.alone for s in self._running):
             return []
         return [
             f"no process joined the others: none called initialize (pyreactant.initialize() or "
@@ -384,15 +469,15 @@ class Head:
         ]
 
     def _say_phases(self) -> None:
-        if len(self.states) == 1:
+        if len(self._members) == 1:
             return
         for phase, what in (
             ("initialized", "initialized"),
             ("ending", "at the end of the program"),
         ):
-            if phase not in self._announced and all(phase in s.times for s in self.states):
+            if phase not in self._announced and all(phase in s.times for s in self._running):
                 self._announced.add(phase)
-                self._say(f"all {len(self.states)} {what} after {self._seconds():.1f} s")
+                self._say(f"all {len(self._members)} {what} after {self._seconds():.1f} s")
 
     def _say(self, text: str) -> None:
         if not self._options.quiet:

@@ -128,14 +128,18 @@ class MetricsFile:
                 done.append(metric)
         self._write(done)
 
-    def finish(self) -> None:
-        """Write the reductions that still wait for processes; call it when all have ended."""
+    def restarted(self, processes: int) -> None:
+        """Write what still waits for processes; from now on there are so many."""
+        self._finish()
+        self._processes = processes
+
+    def _finish(self) -> None:
         waiting, self._waiting = self._waiting, {}
         self._write([each.result() for several in waiting.values() for each in several])
 
     def close(self) -> str | None:
         """Write everything and close the file; return why not everything could be written."""
-        self.finish()
+        self._finish()
         if self._file is not None:
             try:
                 self._file.close()

@@ -94,6 +94,8 @@ class RunOptions(Supervision):
                 raise InvalidArgumentError(
                     f"{argument(name)} must be {least} to {most}, got {value}"
                 )
+        if self.min_processes is not None:
+            self._check_min_processes()
         if self.platform == "tpu" and self.devices_per_process is not None:
             raise InvalidArgumentError(
                 "on TPU a process has all devices of its machine; leave out "
@@ -106,6 +108,26 @@ class RunOptions(Supervision):
                     f"{argument(name)} must be positive seconds, got {value}"
                 )
         check_program(find_program(self.program), self.program)
+
+    def _check_min_processes(self) -> None:
+        least = argument("min_processes")
+        if self.min_processes is not None and self.min_processes < 1:
+            raise InvalidArgumentError(f"{least} must be 1 or more, got {self.min_processes}")
+        if not self.max_restarts:
+            raise InvalidArgumentError(
+                f"{least} says how many processes are enough for a restart; add "
+                f"{argument('max_restarts', 1)}"
+            )
+        if self.processes is not None:
+            raise InvalidArgumentError(
+                f"{least} is for runs on several machines, of which one may be lost; with "
+                f"{argument('processes', self.processes)} all processes are on this one"
+            )
+        if self.platform == "tpu":
+            raise InvalidArgumentError(
+                f"{least} is not for TPUs: a slice without one of its machines does not work; "
+                "start the run again on a whole slice"
+            )
 
 
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:

@@ -76,7 +76,8 @@ class RunReport(HasPage):
         started: Start time in UTC, in ISO 8601.
         folder: Folder of logs and report; "" if there is none.
         command: The program and its arguments.
-        restarts: Cause, summary and time of each failure that was followed by a restart.
+        restarts: Cause, summary and time of each failure that was followed by a restart, and the
+            processes that were there.
         stalls: Summary, time and file with the stacks of each report that a process made no
             progress.
         facts: Versions and settings of process 0 (the same on all, unless they may differ).
@@ -321,6 +322,7 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
     """One process as a row of the report; `began` is when the run did."""
     return {
         "index": state.index,
+        "process_index": state.process_index,
         "host": state.host,
         "pid": state.pid,
         "phase": state.phase,

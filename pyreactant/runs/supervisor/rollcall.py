@@ -46,31 +46,29 @@ class RollCall:
     """Process 0's end: admits peers that have the secret, and passes on their messages.
 
     Args:
-        admit: Called with the first message of a peer that has the secret; returns why the peer
-            is refused, or None.
+        admit: Called with the first message of a peer that has the secret; returns what a peer
+            that is refused is told, or None.
         receive: Called with every event that it tells later.
         lose: Called with the process index and the reason when a member is lost.
         certify: Called with the first message of a peer that has the secret; returns the
             certificate for a new member. It may raise ValueError.
-        refusal_code: Exit code of the processes that are refused; None if their own decides.
     """
 
     def __init__(
         self,
         secret: bytes,
-        admit: Callable[[Join], str | None],
+        admit: Callable[[Join], Refused | None],
         receive: Callable[[Event], None],
         lose: Callable[[int, str], None],
         *,
         heartbeat_timeout: float,
         certify: Callable[[Join], Mapping[str, str]] = lambda _: {},
-        refusal_code: int | None = None,
     ) -> None:
         self.members: dict[int, Member] = {}
         self.refused: list[str] = []
         self._secret = secret
         self._admit, self._receive, self._lose = admit, receive, lose
-        self._certify, self._refusal_code = certify, refusal_code
+        self._certify = certify
         self._heartbeat_timeout = heartbeat_timeout
         self._expected, self._period = 0, 1.0
         self._strangers: Strangers[Member] = Strangers(0, Member.close)
@@ -197,23 +195,23 @@ class RollCall:
         self._strangers.discard(member)
         hello = read(Join, message)
         if hello is None:
-            self._refuse(member, f"its first message is malformed: {message!s:.200}")
+            self._refuse(member, Refused(f"its first message is malformed: {message!s:.200}"))
             return
         try:
             certificate = self._certify(hello)
         except ValueError as error:
-            self._refuse(member, f"its first message is malformed ({error})")
+            self._refuse(member, Refused(f"its first message is malformed ({error})"))
             return
-        if (why := self._admit(hello)) is not None:
-            self._refuse(member, why)
+        if (refused := self._admit(hello)) is not None:
+            self._refuse(member, refused)
             return
         member.process = hello.process
         self.members[member.process] = member
         member.send(Admitted(certificate))
 
-    def _refuse(self, member: Member, why: str) -> None:
-        member.send(Refused(why, self._refusal_code))
-        member.close(why)
+    def _refuse(self, member: Member, refused: Refused) -> None:
+        member.send(refused)
+        member.close(refused.why)
 
     def _end(self, member: Member, why: str) -> None:
         """Note that a connection is closed."""

@@ -68,6 +68,8 @@ class ProcessState:
         step_reported: Whether it has answered a preemption with its step.
         step: That step; None if it has not begun one.
         own_name, address: As in `Join`.
+        process_index: Its index in this start; less than `index` once the run goes on without
+            others. Its log, its certificate and its line keep `index`.
     """
 
     index: int
@@ -94,10 +96,20 @@ class ProcessState:
     step: int | None = None
     own_name: str = ""
     address: str = ""
+    process_index: int = -1
     stacks: str | None = None
     log: str | None = None
     log_tail: str = ""
     log_error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.process_index < 0:
+            self.process_index = self.index
+
+    @property
+    def gone(self) -> bool:
+        """Whether its supervisor is gone, or has ended its program by itself."""
+        return self.lost is not None or self.gave_up is not None
 
     @property
     def finished(self) -> bool:
@@ -182,9 +194,9 @@ class ProcessState:
             self.collectives, self.waiting_at = collectives, None
         return collectives == self.collectives
 
-    def restarted(self) -> "ProcessState":
-        """The state of the same process before a new attempt."""
-        new = ProcessState(self.index, self.host, facts=self.facts)
+    def restarted(self, process_index: int) -> "ProcessState":
+        """The state of the same process before a new start, in which it has this index."""
+        new = ProcessState(self.index, self.host, facts=self.facts, process_index=process_index)
         new.own_name, new.address = self.own_name, self.address
         new.killed, new.log_error = self.killed, self.log_error
         new.enter("joined", self.times.get("joined", 0.0))
@@ -192,7 +204,8 @@ class ProcessState:
 
     def name(self) -> str:
         """Index and host, for a sentence."""
-        return f"process {self.index}" + (f" on {self.host}" if self.host else "")
+        moved = f" (index {self.process_index} now)" if self.process_index != self.index else ""
+        return f"process {self.index}{moved}" + (f" on {self.host}" if self.host else "")
 
     def ending(self) -> str:
         """How it ended, or the phase it is in, for a table."""

@@ -79,6 +79,7 @@ def supervise(options: RunOptions) -> int:
     """
     with others_told():
         group = _group(options)
+        _check_least(options, group)
         follows = options.processes is None and group.process_index > 0
         supervisor = (_Follower if follows else _Leader)(options, group)
     try:
@@ -103,6 +104,15 @@ def _group(options: RunOptions) -> ProcessGroup:
             f"set {COUNT}=1 to start {options.processes} processes that run without the others"
         )
     return group
+
+
+def _check_least(options: RunOptions, group: ProcessGroup) -> None:
+    least, count = options.min_processes, group.num_processes
+    if least is not None and not least <= count:
+        raise InvalidArgumentError(
+            f"{argument('min_processes')} must be at most the number of processes, which is "
+            f"{count} here ({group.source}); got {least}"
+        )
 
 
 class _Supervisor:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 
 from ...base.errors import PyReactantError
-from ...process.events import Join
+from ...process.events import Join, Refused
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import run_secret
 from .connection import hello, join
@@ -80,11 +80,11 @@ async def _refuse_all(error: PyReactantError, group: ProcessGroup, secret: bytes
     waiting = set(range(1, group.num_processes))
     all_told = asyncio.Event()
 
-    def admit(joining: Join) -> str:
+    def admit(joining: Join) -> Refused:
         waiting.discard(joining.process)
         if not waiting:
             all_told.set()
-        return f"{name} cannot start: {error}"
+        return Refused(f"{name} cannot start: {error}", error.exit_code)
 
     roll_call = RollCall(
         secret,
@@ -92,7 +92,6 @@ async def _refuse_all(error: PyReactantError, group: ProcessGroup, secret: bytes
         lambda _: None,
         lambda *_: None,
         heartbeat_timeout=PATIENCE,
-        refusal_code=error.exit_code,
     )
     assert group.coordinator_address is not None
     await roll_call.listen(group.coordinator_address, group.num_processes)
