@@ -112,6 +112,14 @@ class Processes:
     )
 
 
+MIN_PROCESSES = (
+    None,
+    "Go on with this many processes, or more, if a machine is lost.",
+    "Time limits",
+)
+"""The option of what may run on several machines of which one can be lost."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Supervision(Processes):
     """What a supervisor says beyond that.
@@ -133,9 +141,7 @@ class Supervision(Processes):
     processes: int | None = option(
         None, "Number of processes to start on this machine.", "Devices", letter="-n"
     )
-    min_processes: int | None = option(
-        None, "Go on with this many processes, or more, if a machine is lost.", "Time limits"
-    )
+    min_processes: int | None = option(*MIN_PROCESSES)
     start_timeout: float = option(
         120.0, "Seconds to wait until every process has joined.", "Time limits"
     )

@@ -160,6 +160,10 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "platform must be one of cpu" in refused(2, submit, on=targets.Local(platform="x"))
     assert "nodes must be 1 or more" in refused(2, submit, on=targets.Slurm(nodes=0))
     assert "must start with -" in refused(2, submit, on=targets.Slurm(options=["x"]))
+    least = targets.Slurm(nodes=2, min_processes=3, max_restarts=1)
+    assert "min_processes must be 1 to 2, the number of" in refused(2, submit, on=least)
+    least = targets.Slurm(nodes=2, min_processes=1)
+    assert "needs max_restarts=1 or more; got 1 with max" in refused(2, submit, on=least)
     place = {"project": "my-project", "zone": "us-east5-b"}
     unknown = targets.TPU("v6e-17", **place)
     assert "v6e-17" in refused(2, submit, on=unknown)
@@ -360,7 +364,7 @@ import subprocess, sys, time
 from pathlib import Path
 import pyreactant as pr
 job = pr.submit("train.py:main", [str(Path("go").absolute())])
-while job.status().state != "running":
+while not Path("go.waits").exists():  # before it, the job could not even start on a full disk
     time.sleep(0.05)
 filler = Path(sys.argv[1], "filler")
 with filler.open("wb", buffering=0) as file:
@@ -384,6 +388,7 @@ WRITES_LATE = """
 import os, time
 
 def main(go):
+    open(f"{go}.waits", "w").close()
     end = time.monotonic() + 100
     while not os.path.exists(go) and time.monotonic() < end:
         time.sleep(0.05)

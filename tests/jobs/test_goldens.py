@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pyreactant import targets
+from pyreactant.runs.record import Record
 from tests import harness
 from tests.harness import REPOSITORY, environment
 
@@ -31,6 +33,24 @@ def test_plan(number: int, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed
     assert not Path("/home/me").exists(), "a plan changes nothing"
+
+
+def test_slurm_leaves_the_other_nodes_alone(tmp_path: Path) -> None:
+    """What --min-processes changes in the script and in its step."""
+    (tmp_path / "train.py").write_text("\n")
+    options = ["--nodes=3", "--max-restarts=2", "--min-processes=2", "--dry-run", "--", "train.py"]
+    done = harness.run(
+        [sys.executable, "-m", "pyreactant", "run", "--on", "slurm", *options],
+        cwd=tmp_path,
+        env=environment(XDG_STATE_HOME="/home/me/.local/state"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert " --requeue --no-kill " in done.stdout
+    spec = {"kind": "script", "program": ["train.py"]}
+    job = Record(tmp_path, "id", "train.py", "slurm", {}, spec=spec)
+    step = targets.Slurm(nodes=3, max_restarts=2, min_processes=2).step(job)
+    assert step[:4] == ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
+    assert {"--max-restarts=2", "--min-processes=2"} < {*step}
 
 
 def test_there_are_recipes() -> None:

@@ -200,6 +200,43 @@ def test_a_node_that_is_cut_off(cut_off: Cluster, tmp_path: Path) -> None:
     assert "forever.py" not in left
 
 
+def test_the_run_goes_on_without_a_node(cluster: Cluster, tmp_path: Path) -> None:
+    """With --no-kill of job and step Slurm leaves the other nodes alone."""
+    script = tmp_path / "twice.py"
+    script.write_text(
+        "import os, time\n"
+        "start = os.environ['PYREACTANT_RESTART_COUNT']\n"
+        "index = os.environ['PYREACTANT_PROCESS_INDEX']\n"
+        "open(f'begun-{start}-{index}', 'w').close()\n"
+        "while start == '0': time.sleep(0.1)\n"
+    )
+    run = [*PYREACTANT, "run", "--max-restarts=1", "--min-processes=1", "--start-timeout=10"]
+    allocate = ["salloc", "--nodes=2", "--ntasks=2", "--no-kill", "srun", "--no-kill"]
+    step = cluster.start(
+        [*allocate, *run, "--out", "run", "--", str(script)], env=settings(), cwd=tmp_path
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("begun-0-*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        cluster.run(["scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"])
+        _, printed = step.communicate(timeout=120)
+    finally:
+        cluster.run(["scontrol", "update", "NodeName=n2", "State=RESUME"])
+        while cluster.run(["sinfo", "--noheader", "--format=%T"]).stdout != "idle\n":
+            assert time.monotonic() < deadline + 120
+            time.sleep(0.2)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["cause"] == "done", printed
+    assert report["summary"].endswith("the run went on without process 1 on n2")
+    assert {path.name for path in tmp_path.glob("begun-*")} == {
+        "begun-0-0",
+        "begun-0-1",
+        "begun-1-0",
+    }
+
+
 def test_slurm_commands(cluster: Cluster, tmp_path: Path) -> None:
     env = settings()
 

@@ -37,6 +37,7 @@ VALUES: dict[Any, Any] = {
     bool: True,
     str: "text é\n",
     str | None: "text",
+    tuple[int, ...]: (0, 2),
     tuple[str, ...]: ("a", "b"),
     Kind: Kind.PORT_TAKEN,
 }

@@ -45,7 +45,7 @@ from ..record import (
     private_file,
     written,
 )
-from ..spec import command_line, option
+from ..spec import MIN_PROCESSES, command_line, option
 from ..supervisor.cause import EXIT_CODES
 from ..supervisor.state import exit_text
 from .slurm_jobs import (
@@ -127,6 +127,8 @@ class Slurm(Target):
         partition: Partition.
         constraint: Required node features, such as "gpu".
         time: Time limit, such as "01:00:00".
+        min_processes: With how many processes the run goes on if a node is lost; None ends it.
+            `max_restarts` then counts these restarts, too.
         options: Further options of sbatch, such as "--exclusive".
     """
 
@@ -139,6 +141,7 @@ class Slurm(Target):
     partition: str | None = option(None, "Slurm partition.", "Slurm")
     constraint: str | None = option(None, "Required node features, such as gpu.", "Slurm")
     time: str | None = option(None, "Time limit, such as 01:00:00.", "Slurm")
+    min_processes: int | None = option(*MIN_PROCESSES)
     options: tuple[str, ...] = option(
         (),
         "A further option of sbatch, such as --exclusive; repeatable.",
@@ -157,6 +160,13 @@ class Slurm(Target):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
+        least, count = self.min_processes, self.nodes * self.tasks_per_node
+        if least is not None and not (1 <= least <= count and self.max_restarts):
+            raise InvalidArgumentError(
+                f"{argument('min_processes')} must be 1 to {count}, the number of processes, and "
+                f"needs {argument('max_restarts', 1)} or more; got {least} with "
+                f"{argument('max_restarts', self.max_restarts)}"
+            )
         check_once(self.asked(), self.options)
         check_possible(self.options)
 
@@ -251,6 +261,7 @@ class Slurm(Target):
             f"--job-name={_name(record)}",
             *(f"--{name}={value}" for name, value in self.asked().items()),
             "--requeue" if self.max_restarts else "--no-requeue",
+            *(["--no-kill"] if self.min_processes else []),
             "--signal=USR1@90",
             "--open-mode=append",
             f"--chdir={record.folder}",
@@ -266,9 +277,11 @@ class Slurm(Target):
     def step(self, record: Record) -> list[str]:
         """The command that starts the supervisors, one for each process."""
         options = ["--out", str(record.run), "--start-timeout", "300", "--grace", "20"]
-        options += command_line(self, leave_out=["max_restarts"])  # which are Slurm's requeues
         # A node that is cut off never reports the end of its task; with --wait srun ends without.
-        srun = ["srun", "--kill-on-bad-exit=1", "--wait=15"]
+        srun, leave_out = ["srun", "--kill-on-bad-exit=1", "--wait=15"], ["max_restarts"]
+        if self.min_processes:  # else max_restarts are Slurm's requeues only
+            srun, leave_out = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"], []
+        options += command_line(self, leave_out)
         run = [sys.executable, "-m", "pyreactant", "run", "--quiet", *options]
         return [*srun, *run, "--", *record.command()]
 
