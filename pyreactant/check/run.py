@@ -22,6 +22,7 @@ from ..arrays.mesh import Mesh
 from ..arrays.program import Program, with_names
 from ..arrays.text import parse_mesh, parse_spec
 from ..base.child import Activity, ask_child, import_path, without
+from ..base.duration import seconds_word
 from ..base.errors import (
     ExitCode,
     FileError,
@@ -139,7 +140,7 @@ def crosscheck(
     given = RunDevices.of(processes, devices_per_process, platform)
     check_request(request, given.count, names)
     differentiate = gradients_wanted(gradients, names, coverage)
-    options = given.options + ([] if timeout is None else ["--timeout", str(timeout)])
+    options = given.options + ([] if timeout is None else ["--timeout", seconds_word(timeout)])
     with _folder(out) as folder:
         write_request(request, folder / "request.json")
         runs = []

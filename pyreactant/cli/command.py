@@ -7,6 +7,7 @@ examples, and say after Ctrl-C what is kept.
 
 import contextlib
 import inspect
+import math
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -18,6 +19,7 @@ import typer
 import typer.core
 
 from ..arrays.text import MESH_HELP
+from ..base.duration import duration_text, parse_duration
 from ..base.errors import ExitCode, InvalidArgumentError, named
 from ..base.outputs import STDOUT, is_stdout, reserved_stdout
 
@@ -59,6 +61,27 @@ Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace files, also those that are no reports."),
 ]
+
+
+def duration(*names: str, help: str, bare: str = "s", **more: Any) -> Any:
+    """An option that takes a duration; its value is in seconds.
+
+    Args:
+        names: The names of the option, if they are not that of its argument.
+        help: One sentence.
+        bare: The unit that a number alone once had, as of `parse_duration`.
+        more: Further settings of the option.
+    """
+
+    def parse(value: str | float) -> float:
+        if isinstance(value, float):  # the default
+            return value
+        try:
+            return parse_duration(value, bare)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return typer.Option(*names, help=help, parser=parse, metavar=_DURATION, **more)
 
 
 def examples(*commands: str) -> str:
@@ -144,8 +167,8 @@ _EMPTY = "it is empty; give a value, or leave it out"
 MOST_WHOLE = 2**63 - 1
 """Largest whole number of an option: what 64 bits hold, as of a seed."""
 
-MOST = 1e9
-"""Largest other number of an option: seconds, hours or days. It is 31 years in seconds."""
+_DURATION = "TIME"
+"""The metavar of an option that takes a duration."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -197,6 +220,8 @@ class Command(_FittingHelp, typer.core.TyperCommand):
         for option in options:
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
+            if option.metavar == _DURATION and isinstance(option.default, float):
+                option.show_default = duration_text(option.default)
 
     def make_parser(self, ctx: Any) -> Any:
         """The parser of the command line, which says what an old option is called now."""
@@ -344,11 +369,12 @@ def check_number(name: str, value: Any) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
-    most = MOST_WHOLE if isinstance(value, int) else MOST
-    if not abs(value) <= most:
-        raise InvalidArgumentError(f"{name} must be a number up to {most:g}, got {value}")
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        raise InvalidArgumentError(f"{name} must be a number up to {MOST_WHOLE:g}, got {value}")
+    if not math.isfinite(value):
+        raise InvalidArgumentError(f"{name} must be a finite number, got {value}")
     if name.endswith(("-timeout", "-grace")) and value <= 0:
-        raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
+        raise InvalidArgumentError(f"{name} must be positive, got {duration_text(value)}")
     if name == "--workers" and value < 1:
         raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
 

@@ -14,7 +14,7 @@ from ..arrays.text import SPEC_HELP, hanging, width_of
 from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
-from .command import Beside, Html, MeshText, Overwrite, ReportFile, examples
+from .command import Beside, Html, MeshText, Overwrite, ReportFile, duration, examples
 from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 
 if TYPE_CHECKING:
@@ -156,9 +156,7 @@ def crosscheck(
         Path | None,
         typer.Option(help="Folder of lowered modules, NAME.mlir, for --gradients without Julia."),
     ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(help="Time limit of each run in seconds.")
-    ] = None,
+    timeout: Annotated[float | None, duration(help="Time limit of each run.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -16,8 +16,9 @@ import typer
 import typer.core
 import typer.main
 
+from ..base.duration import UNITS, duration_text
 from ..base.errors import InvalidArgumentError
-from .command import Beside, Command
+from .command import Beside, Command, duration
 
 if TYPE_CHECKING:
     from ..runs.spec import Option
@@ -96,6 +97,8 @@ class DeclaredCommand(Command):
             value = given.get(name)
             if name not in given and declared.variable and self.reads(declared.variable, ctx):
                 value = _from_environment(declared.variable, field)
+            if isinstance(value, float) and declared.unit:
+                value /= UNITS[declared.unit]
             if value is not None:
                 settings[field.name] = tuple(value) if isinstance(value, list) else value
         own = {parameter.name for parameter in self._own}
@@ -148,14 +151,17 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
     if not shown and len(defaults) == 1 and kind is not bool:
         default = next(iter(defaults))
         shown = f"{default:g}" if isinstance(default, float) else str(default or "")
+        if declared.unit and default is not None:
+            shown = duration_text(default * UNITS[declared.unit])
     note = _note(having.keys(), places.keys(), declared.panel)
-    info = typer.Option(
-        name,
-        *filter(None, [declared.letter]),
-        help=f"{declared.help[:-1]}{note}.",
-        show_default=shown or False,
-        rich_help_panel=declared.panel,
-    )
+    names = [name, *filter(None, [declared.letter])]
+    looks: dict[str, Any] = {
+        "help": f"{declared.help[:-1]}{note}.",
+        "show_default": shown or False,
+        "rich_help_panel": declared.panel,
+    }
+    unit = declared.unit
+    info = duration(*names, bare=unit, **looks) if unit else typer.Option(*names, **looks)
     annotation = Annotated[(list[kind] if repeatable else kind) | None, info]  # type: ignore[valid-type]
     keyword = name[2:].replace("-", "_")
     parameter = inspect.Parameter(

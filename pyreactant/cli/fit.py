@@ -22,6 +22,7 @@ from .command import (
     Html,
     MeshText,
     Overwrite,
+    duration,
     examples,
     interruptible,
     tell_interrupted,
@@ -279,9 +280,7 @@ def preflight(
     overwrite: Overwrite = False,
     as_json: ReportAsJson = False,
     no_cache: NoCache = False,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds for lowering, and for compiling.")
-    ] = 600.0,
+    timeout: Annotated[float, duration(help="Time limit of lowering, and of compiling.")] = 600.0,
 ) -> None:
     """Compile a program for an absent TPU slice.
 
@@ -500,7 +499,7 @@ def plan(
     overwrite: Overwrite = False,
     as_json: ReportAsJson = False,
     no_cache: NoCache = False,
-    timeout: Annotated[float, typer.Option(help="Seconds for each candidate.")] = 600.0,
+    timeout: Annotated[float, duration(help="Time limit of each candidate.")] = 600.0,
 ) -> None:
     """Find the fastest mesh and specs of a program.
 

@@ -13,7 +13,7 @@ import typer
 
 from ..arrays.text import hanging, width_of
 from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
-from .command import App, Beside, examples
+from .command import App, Beside, duration, examples
 
 if TYPE_CHECKING:
     from ..runs.job import Job
@@ -145,7 +145,7 @@ def logs(
 @app.command(epilog=examples("pyreactant jobs result 3f9a --json"))
 def result(
     job_id: Id,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
+    timeout: Annotated[float | None, duration(help="How long to wait at most.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Wait for the end, and print the value.
@@ -217,7 +217,7 @@ def cancel(
     job_id: IdOrNumber,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds to wait at most.", show_default="960 on tpu"),
+        duration(help="How long to wait at most.", show_default="16m on tpu"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -244,14 +244,18 @@ def cancel(
         _print_status(job.record, ended)
 
 
-@app.command(epilog=examples("pyreactant jobs clean --older-than 30", "pyreactant jobs clean 3f9a"))
+@app.command(
+    epilog=examples("pyreactant jobs clean --older-than 30d", "pyreactant jobs clean 3f9a")
+)
 def clean(
     jobs: Annotated[
         list[str] | None,
         typer.Argument(metavar="[ID]...", help="Ids of ended jobs."),
         Beside(excludes="--older-than"),
     ] = None,
-    older_than: Annotated[float, typer.Option(help="Without ids: days since the end.")] = 7.0,
+    older_than: Annotated[
+        float, duration(help="Without ids: time since the end.", bare="d")
+    ] = 604800.0,  # 7 days
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be removed; remove nothing.")
     ] = False,
@@ -264,13 +268,11 @@ def clean(
     """
     from ..runs import store
 
-    if older_than < 0:
-        raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
     if jobs:
         folders = dict.fromkeys(store.folder_of(name) for name in jobs)
         removed = [(folder.name, store.remove(folder, dry_run=dry_run)) for folder in folders]
     else:
-        removed = [(r.id, r.what) for r in store.clean(older_than * 86400, dry_run=dry_run)]
+        removed = [(r.id, r.what) for r in store.clean(older_than, dry_run=dry_run)]
     if as_json:
         print(json.dumps([name for name, _ in removed]))
     else:

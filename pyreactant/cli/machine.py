@@ -14,7 +14,7 @@ import typer
 from ..arrays.text import hanging
 from ..base.errors import code_of_signal
 from ..julia.setup.options import STAGES, Event
-from .command import App, examples
+from .command import App, duration, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ def setup(
         bool, typer.Option("--offline", help="Use only what is installed, never the network.")
     ] = False,
     wait: Annotated[
-        float | None, typer.Option(help="Seconds to wait for another setup; by default 3600.")
+        float | None, duration(help="How long to wait for another setup.", show_default="1h")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
@@ -215,7 +215,7 @@ def doctor(
     backend: Annotated[
         str | None, typer.Option(help="Runtime that must work: jax or reactant.")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for each runtime to start.")] = 60.0,
+    timeout: Annotated[float, duration(help="How long each runtime may take to start.")] = 60.0,
 ) -> None:
     """Check this machine; print the commands that fix it.
 

@@ -11,7 +11,7 @@ import typer
 
 from ..base.errors import ExitCode, code_of_signal
 from ..base.say import say
-from .command import App, Beside
+from .command import App, Beside, duration
 from .declared import takes_settings
 from .tpu_options import (
     LOCATION,
@@ -46,7 +46,7 @@ PLACE = "--project my-project --zone asia-northeast1-b"
 @app.command(
     cls=with_settings(*NEW, *SSH),
     epilog=examples(
-        f"create {PLACE} \\\n      --name mine --topology v6e-16 --lifetime 2",
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --lifetime 2h",
         f"create {PLACE} \\\n      --name mine --topology v6e-16 --ray",
     ),
 )
@@ -197,7 +197,7 @@ def gc(
         ),
     ] = False,
     timeout: Annotated[
-        float, typer.Option(help="Seconds for the deletion of each resource at most.")
+        float, duration(help="How long the deletion of each resource may take.")
     ] = 900.0,
     as_json: AsJson = False,
     transport: Transport = "rest",

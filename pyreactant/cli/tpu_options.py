@@ -10,7 +10,7 @@ import typer
 
 from ..base.errors import InvalidArgumentError, RequirementError
 from ..base.say import say
-from .command import KEYWORDS
+from .command import KEYWORDS, duration
 from .declared import DeclaredCommand, Options, chosen
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Transport = Annotated[str, typer.Option(help="Protocol of Google's client: rest or grpc.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait at most.")]
-Wait = Annotated[float, typer.Option("--wait", help="Seconds for the slices to become ACTIVE.")]
+Timeout = Annotated[float, duration(help="How long to wait at most.")]
+Wait = Annotated[float, duration("--wait", help="How long the slices may take to become ACTIVE.")]
 
 PATIENCE = 120.0
 """Seconds for which a command asks Cloud TPU again if there is no answer."""

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from ..base import words
 from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
+from ..base.duration import seconds_word
 from ..base.errors import RequirementError
 from ..base.facts import tpu_chips
 from ..process.group.group import proxy_names
@@ -208,7 +209,7 @@ def _too_late(machine: Machine, backend: str, answer: Answer) -> CheckResult:
         text += "; on a slice of several machines a worker waits for the processes of the others"
     if lines := answer.log.strip().splitlines():
         text += f"; its last output: {_short(lines[-1])}"
-    mend = f"pyreactant doctor --backend {backend} --timeout {5 * answer.seconds:g}"
+    mend = f"pyreactant doctor --backend {backend} --timeout {seconds_word(5 * answer.seconds)}"
     return CheckResult("fail", text, mend)
 
 
@@ -274,7 +275,8 @@ def product(machine: Machine, backend: str, processes: int, seconds: float) -> C
     with tempfile.TemporaryDirectory(prefix="pyreactant-doctor-") as folder:
         arguments = [
             *["-m", "pyreactant", *run, "--quiet", "--out", f"{folder}/run"],
-            *["--timeout", f"{seconds:g}", "--grace", "2", "--", "-m", "pyreactant", *matmul],
+            *["--timeout", seconds_word(seconds), "--grace", "2"],
+            *["--", "-m", "pyreactant", *matmul],
             *["--repeat", "1", "--report", f"{folder}/product.json"],
         ]
         with child(machine, arguments, seconds + MARGIN, folder=Path(folder)) as ask:

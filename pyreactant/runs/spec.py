@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from ..base.duration import seconds_word
+
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
 Env = Mapping[str, str] | Iterable[str] | None
@@ -32,6 +34,8 @@ class Option:
         variable: Environment variable that a command line takes the value from; "" for none.
         shown: The default that a help shows; "" for the field's own.
         enables: Options that would be void without it.
+        unit: The unit of the field if the option takes a duration, "s" or "h"; else "". A number
+            alone is seconds, and refused where the field is in hours.
     """
 
     help: str
@@ -41,6 +45,7 @@ class Option:
     variable: str = ""
     shown: str = ""
     enables: str = ""
+    unit: str = ""
 
 
 def option(default: Any, help: str, panel: str, **more: str) -> Any:
@@ -72,7 +77,7 @@ def command_line(settings: Any, leave_out: Iterable[str] = ()) -> list[str]:
         value = getattr(settings, field.name, field.default)
         if field.name in leave_out or value is None or value == field.default:
             continue
-        shown = f"{value:.15g}" if isinstance(value, float) else str(value)
+        shown = seconds_word(value) if isinstance(value, float) else str(value)
         words.append(name if value is True else f"{name}={shown}")
     return words
 
@@ -101,9 +106,12 @@ class Processes:
         None, "Runtime: jax or reactant; on tpu also jax,reactant, one after the other.", "Devices"
     )
     platform: str | None = option(None, "Platform: cpu, gpu or tpu.", "Devices")
-    timeout: float | None = option(None, "Time limit of the run, in seconds.", "Time limits")
+    timeout: float | None = option(None, "Time limit of the run.", "Time limits", unit="s")
     stall_timeout: float = option(
-        300.0, "Seconds without a pulse or progress until a process is stalled.", "Time limits"
+        300.0,
+        "Time without a pulse or progress until a process is stalled.",
+        "Time limits",
+        unit="s",
     )
     max_restarts: int = option(
         0,
@@ -143,15 +151,15 @@ class Supervision(Processes):
     )
     min_processes: int | None = option(*MIN_PROCESSES)
     start_timeout: float = option(
-        120.0, "Seconds to wait until every process has joined.", "Time limits"
+        120.0, "How long to wait until every process has joined.", "Time limits", unit="s"
     )
     end_stalled: bool = option(
         False, "End the run if a process makes no progress; else report it only.", "Time limits"
     )
     heartbeat_timeout: float = option(
-        15.0, "Seconds without a heartbeat until a machine counts as lost.", "Time limits"
+        15.0, "Time without a heartbeat until a machine counts as lost.", "Time limits", unit="s"
     )
-    grace: float = option(30.0, "Seconds between SIGTERM and SIGKILL.", "Time limits")
+    grace: float = option(30.0, "Time between SIGTERM and SIGKILL.", "Time limits", unit="s")
     tensorboard: bool = option(
         False, "Write TensorBoard event files of the metrics, too.", "Output"
     )

@@ -31,7 +31,7 @@ MISTAKES = {
     "plan": ("plan --topology v6e-4 --html /none/a.html", 2, "--html /none/a.html: its folder"),
     "processes": ("run -n 1000 --platform quantum -- ls", 2, "unknown platform 'quantum'"),
     "chips": ("run --platform tpu --devices-per-process 4 -- ls", 2, "has all devices of its"),
-    "infinite": ("run --grace inf -- ls", 2, "--grace must be a number up to 1e+09, got inf"),
+    "infinite": ("run --grace inf -- ls", 2, "it must be a duration, such as 90s, got 'inf'"),
     "module": ("preflight --topology v6e-1 --stablehlo x --size 8", 2, "has its own shapes"),
     "type": (
         "preflight --topology v6e-1 --stablehlo x --dtype float16",
@@ -54,6 +54,12 @@ MISTAKES = {
         2,
         "error: --nodes must be 1 or more",
     ),
+    "hours": (
+        "run --on tpu --topology v6e-1 --lifetime 6 --dry-run -- -m this",
+        2,
+        "'--lifetime': it needs a unit; write 6h for 6 hours",
+    ),
+    "days": ("jobs clean --older-than 30", 2, "it needs a unit; write 30d for 30 days"),
     "limit": ("plan --topology v6e-1 --size 64 --timeout 0", 2, "--timeout must be positive"),
     "pool": ("plan --topology v6e-1 --size 64 --workers 0", 2, "--workers must be 1 or more"),
     "place": (

@@ -128,7 +128,7 @@ def test_equal_options_have_equal_defaults() -> None:
         "--slices": {"preflight": 1, "plan": 1, "crosscheck": "$SLICE_COUNT"},
         "--topology": {"preflight": None, "plan": None, "crosscheck": "$ACCELERATOR_TYPE"},
         # A compiler that hangs is ended; a run has the limit that its user gives.
-        "--timeout": {"preflight": 600.0, "plan": 600.0, "crosscheck": None},
+        "--timeout": {"preflight": "10m", "plan": "10m", "crosscheck": None},
     }
     for function in (pr.preflight, pr.plan):
         assert inspect.signature(function).parameters["dtype"].default == "float32"
@@ -139,7 +139,7 @@ def words(command: Command, name: str) -> list[str]:
     found = [one for one in options(command) if name in (*one.opts, *one.secondary_opts)]
     if not found:
         return ["1"]
-    return [name] if found[0].is_flag else [name, "1"]
+    return [name] if found[0].is_flag else [name, "1d" if found[0].metavar == "TIME" else "1"]
 
 
 REFUSED = [

@@ -290,8 +290,8 @@ def test_a_name_in_another_zone(tmp_path: Path) -> None:
     ("option", "value", "message"),
     [
         ("--wait", "0", "--wait must be a positive number, got 0.0"),
-        ("--wait", "-1", "--wait must be a positive number, got -1.0"),
-        ("--valid-for", "-1", "--valid-for must be a positive number, got -1.0"),
+        ("--wait", "-1", "it must be a duration, such as 90s, got '-1'"),
+        ("--valid-for", "0h", "--valid-for must be a positive number, got 0.0"),
         ("--network", "a b", "--network must be a network's name; got 'a b'"),
     ],
 )

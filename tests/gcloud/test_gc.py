@@ -29,7 +29,7 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 def waiting(folder: Path) -> Iterator[tuple[Cloud, Path, subprocess.Popen[str]]]:
     """A launcher whose resource waits in the queue, and its note."""
     with cloud(folder, TpuApi(script=STUCK, workers=hosts_of)) as made:
-        launcher = made.start("create", "--wait", "60", "--lifetime", "1")
+        launcher = made.start("create", "--wait", "60", "--lifetime", "1h")
         try:
             until(lambda: made.api.left())
             (note,) = (folder / "home" / "state").rglob("*.json")
@@ -135,7 +135,7 @@ def test_force_deletes_what_waits_without_a_note(tmp_path: Path) -> None:
 def test_kept_resources_last_for_their_lifetime(tmp_path: Path) -> None:
     """It begins with the nodes; what somebody deleted elsewhere is forgotten."""
     with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
-        assert made.run("create", "--lifetime", "1")[0] == 0
+        assert made.run("create", "--lifetime", "1h")[0] == 0
         (note,) = (tmp_path / "home" / "state").rglob("*.json")
         change(note, asked=0.0)
         assert "its user asked to keep it" in made.run("gc", "--force")[1]

@@ -184,7 +184,7 @@ def seen_by_status(lost: Lost) -> None:
         (("list",), 8),
         (("clean", "ID"), 8),
         (("clean", "ID", "--dry-run"), 8),
-        (("clean", "--older-than", "0"), 8),
+        (("clean", "--older-than", "0d"), 8),
         (("result", "ID"), 6),
         (("attach", "ID"), 6),
     ],

@@ -69,5 +69,5 @@ def test_status_logs_and_result(jobs: Path) -> None:
 def test_they_are_removed(jobs: Path) -> None:
     (jobs / HERE / "state.json").write_text("{")  # a damaged one, too
     assert json.loads(command(jobs, "clean", DONE, HERE, "--json")) == [DONE, HERE]
-    assert len(json.loads(command(jobs, "clean", "--older-than", "0", "--json"))) == 3
+    assert len(json.loads(command(jobs, "clean", "--older-than", "0d", "--json"))) == 3
     assert not [path for path in jobs.iterdir() if not path.name.startswith(".")]

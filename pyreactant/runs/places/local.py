@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
+from ...base.duration import seconds_word
 from ...base.errors import DeadlineError, ExitCode, FileError
 from ...base.files import is_full
 from ...base.say import Repeated
@@ -46,7 +47,8 @@ class Local(Target, Supervision):
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
         options = command_line(self, leave_out=["processes", "grace"])
-        run = ["pyreactant", "run", f"--processes={self.processes}", f"--grace={self.grace:g}"]
+        grace = f"--grace={seconds_word(self.grace)}"
+        run = ["pyreactant", "run", f"--processes={self.processes}", grace]
         return shlex.join([*run, *options, f"--out={record.run}", "--", *record.command()])
 
     def start(self, record: Record) -> None:

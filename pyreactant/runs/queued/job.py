@@ -48,15 +48,20 @@ class SliceSettings(Processes):
     runtime_version: str | None = option(
         None, "TPU VM image.", "Cloud TPU", variable="RUNTIME_VERSION", shown="the slice's own"
     )
-    lifetime: float = option(6.0, "Hours after which the VMs delete the slices.", "Cloud TPU")
+    lifetime: float = option(
+        6.0, "Time after which the VMs delete the slices.", "Cloud TPU", unit="h"
+    )
     valid_for: float | None = option(
         None,
-        "Hours that the request may wait in the queue.",
+        "How long the request may wait in the queue.",
         "Cloud TPU",
+        unit="h",
         shown="as long as --wait",
     )
-    wait: float = option(3600.0, "Seconds to wait for the resources.", "Time limits")
-    reach_timeout: float = option(300.0, "Seconds for the VMs to accept ssh.", "Time limits")
+    wait: float = option(3600.0, "How long to wait for the resources.", "Time limits", unit="s")
+    reach_timeout: float = option(
+        300.0, "How long to wait for the VMs to accept ssh.", "Time limits", unit="s"
+    )
     kept: bool = option(False, "Do not delete the slices.", "Cloud TPU", name="--keep")
     network: str | None = option(None, "Network of the VMs.", "Cloud TPU")
     subnetwork: str | None = option(None, "Subnetwork of the VMs.", "Cloud TPU")

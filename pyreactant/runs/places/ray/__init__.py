@@ -61,9 +61,9 @@ class Ray(Target):
         None, "The cluster, such as HOST:6379.", "Ray", shown="$RAY_ADDRESS"
     )
     backend: str = "jax"
-    wait: float = option(3600.0, "Seconds to wait for the resources.", "Time limits")
+    wait: float = option(3600.0, "How long to wait for the resources.", "Time limits", unit="s")
     keep: float = option(
-        24.0, "Hours for which the cluster keeps logs and value.", "Ray", name="--keep-hours"
+        24.0, "How long the cluster keeps logs and value.", "Ray", name="--keep-for", unit="h"
     )
 
     def __post_init__(self) -> None:
