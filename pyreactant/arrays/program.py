@@ -318,7 +318,7 @@ def _import_file(path: str) -> ModuleType:
     main = sys.modules.get("__main__")
     if getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == file:  # type: ignore[union-attr]
         return main  # type: ignore[return-value]
-    name = f"_pyreactant_file_{file.stem}_{abs(hash(str(file))):x}"
+    name = str(file)  # as in the messages of Python; the names of its functions work elsewhere, too
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

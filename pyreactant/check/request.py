@@ -241,6 +241,11 @@ def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str
     parts = requested.split(",") if isinstance(requested, str) else requested
     names = [name.strip() for name in parts]
     for name in names:
+        if name == "auto":
+            raise InvalidArgumentError(
+                "auto stands for all available runtimes, and cannot be among others, got "
+                f"{','.join(names)}; write auto alone, or name each runtime"
+            )
         if name not in BACKENDS:
             raise InvalidArgumentError(
                 f"unknown backend {name!r}; known are: auto, {', '.join(BACKENDS)}"

@@ -6,14 +6,15 @@ examples, and say after Ctrl-C what is kept.
 """
 
 import contextlib
+import difflib
 import inspect
 import math
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 import typer.core
@@ -79,9 +80,72 @@ def duration(*names: str, help: str, bare: str = "s", **more: Any) -> Any:
         try:
             return parse_duration(value, bare)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+            raise Refused(str(error)) from None
 
     return typer.Option(*names, help=help, parser=parse, metavar=_DURATION, **more)
+
+
+class Refused(typer.BadParameter):
+    """A usage error whose text is ours."""
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Usage errors within the block are those of this package.
+
+    Raises:
+        InvalidArgumentError: A usage error; what asks for the help alone stays as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        asks_for_help = type(error).__name__ == "NoArgsIsHelpError"
+        if not hasattr(error, "format_message") or asks_for_help:
+            raise
+        context = getattr(error, "ctx", None)
+        where = f" (see {context.command_path} --help)" if context else ""
+        raise InvalidArgumentError(f"{_usage_error(error)}{where}") from None
+
+
+def _usage_error(error: Any) -> str:
+    """What a usage error of typer says: what was required, and what was got."""
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        text = str(error.message if isinstance(error, Refused) else error.format_message())
+        text = text.rstrip(".").replace(". Did you", "; did you")
+        return text[:1].lower() + text[1:]
+    argument = parameter.param_type_name == "argument"
+    name = parameter.metavar if argument else parameter.opts[0]
+    if type(error).__name__ == "MissingParameter":
+        return f"{name} is missing; give {'it' if argument else 'this option'}"
+    if isinstance(error, Refused):
+        return f"{name}: {error.message}"
+    given = error.ctx.meta.get(_GIVEN, {}).get(parameter.name) if error.ctx else None
+    needed = _NUMBERS.get(parameter.metavar)
+    if needed is None or given is None:
+        return f"{name}: {error.message}"
+    return f"{name}: it must be {needed}, got {str(given)[:40]!r}"
+
+
+def show_word(parameter: Any, kind: Any) -> None:
+    """Let help show the field's word for a value, not a type of Python.
+
+    Args:
+        parameter: An option or an argument.
+        kind: Its annotation.
+    """
+    text = str(kind)
+    if parameter.param_type_name == "argument":
+        if parameter.metavar is None:
+            name = parameter.name.upper()
+            parameter.metavar = name if parameter.required else f"[{name}]"
+        parameter.display_type_rich = lambda ctx: None
+        parameter.get_usage_pieces = lambda ctx: [parameter.metavar]
+    elif parameter.metavar is None and "bool" not in text:
+        name = parameter.opts[0]
+        numbers = (word for word, part in _TYPES.items() if part in text)
+        named = "FOLDER" if "Path" in text else name.rpartition("-")[2].upper()
+        parameter.metavar = _WORDS.get(name) or next(numbers, named)
 
 
 def examples(*commands: str) -> str:
@@ -167,6 +231,28 @@ _EMPTY = "it is empty; give a value, or leave it out"
 MOST_WHOLE = 2**63 - 1
 """Largest whole number of an option: what 64 bits hold, as of a seed."""
 
+_GIVEN = "pyreactant.given"
+"""What the command line has, by the names of the parameters, in the context of a command."""
+
+_TYPES = {"N": "int", "NUMBER": "float"}
+_NUMBERS = {"N": "a whole number", "NUMBER": "a number"}
+_FILES = "--report --html --hlo --request --x --y --requirements --stablehlo"
+_WORDS = {
+    **dict.fromkeys(_FILES.split(), "FILE"),
+    "--backend": "RUNTIME",
+    "--backends": "RUNTIMES",
+    "--copy": "PATH",
+    "--env": "NAME",
+    "--on": "PLACE",
+    "--python": "EXECUTABLE",
+    "--reach": "METHOD",
+    "--sbatch": "OPTION",
+    "--store": "FOLDER",
+    "--time": "HH:MM:SS",
+    "--topology": "SLICE",
+}
+"""The word for the value of each option whose last part, in capitals, does not say it."""
+
 _DURATION = "TIME"
 """The metavar of an option that takes a duration."""
 
@@ -176,8 +262,17 @@ NARROW = 50
 """Columns from which on a help is as wide as the terminal without help from here."""
 
 
-class _FittingHelp:
-    """A command whose help fits a narrow terminal."""
+class _Common:
+    """A command or group: its help fits a narrow terminal, and its errors are like all others."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the command line.
+
+        Raises:
+            InvalidArgumentError: It is wrong.
+        """
+        with usage_errors():
+            return super().make_context(*arguments, **more)  # type: ignore[misc] # of typer's classes
 
     def get_help(self, ctx: Any) -> str:
         """The help."""
@@ -191,7 +286,7 @@ class _FittingHelp:
         return str(super().get_short_help_str(max(limit, 2 * NARROW)))  # type: ignore[misc]
 
 
-class Group(_FittingHelp, typer.core.TyperGroup):
+class Group(_Common, typer.core.TyperGroup):
     """A group of commands, which knows the old commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -209,14 +304,25 @@ class Group(_FittingHelp, typer.core.TyperGroup):
                 )
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the words name."""
+        with usage_errors():
+            return super().invoke(ctx)
 
-class Command(_FittingHelp, typer.core.TyperCommand):
+
+class Command(_Common, typer.core.TyperCommand):
     """A command whose long help has panels, and that knows what its options were called."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         own = settings.get("params") or []
         options = [parameter for parameter in own if isinstance(parameter, typer.core.TyperOption)]
+        kinds = {
+            name: (get_args(parameter.annotation) or [str])[0]
+            for name, parameter in inspect.signature(settings["callback"]).parameters.items()
+        }
+        for parameter in own:
+            show_word(parameter, kinds.get(parameter.name, str))
         for option in options:
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
@@ -229,34 +335,58 @@ class Command(_FittingHelp, typer.core.TyperCommand):
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> Any:
+            words = list(args)  # the parser takes them out
             try:
                 parsed = parse(args)
             except Exception as error:
                 name = getattr(error, "option_name", "")
                 new = NEW_OPTIONS.get(name, "")
                 own = {option for parameter in self.params for option in parameter.opts}
-                if new not in own and (new.startswith("--") or not new):
-                    raise
-                raise InvalidArgumentError(
-                    f"{name} is an option of version 0.1; it is now {new}"
-                ) from None
+                if new in own or (new and not new.startswith("--")):
+                    raise InvalidArgumentError(
+                        f"{name} is an option of version 0.1; it is now {new}"
+                    ) from None
+                if name and name not in own:
+                    raise Refused(self.unknown_option(name, words), ctx) from None
+                raise
+            ctx.meta[_GIVEN] = parsed[0]
             self.check_empty(ctx, parsed[0])
             return parsed
 
         parser.parse_args = parse_args
         return parser
 
+    def unknown_option(self, name: str, args: Sequence[str]) -> str:
+        """What is said of an option that there is not, with those of this command that are like it.
+
+        Args:
+            name: The option.
+            args: The words of the command line.
+        """
+        known = [text for text in self.possible(args) if text.startswith("--")]
+        near = difflib.get_close_matches(name, known, 3, 0.7)
+        return f"no such option: {name}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+
+    def possible(self, args: Sequence[str]) -> list[str]:
+        """The options that a command line may have."""
+        return [
+            name
+            for parameter in self.params
+            if parameter.param_type_name == "option"
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        ]
+
     def check_empty(self, ctx: Any, values: Mapping[str, Any]) -> None:
         """Refuse an empty value of an option: often a variable of the shell that is not set.
 
         Raises:
-            typer.BadParameter: An option is empty.
+            Refused: An option is empty.
         """
         for option in self.params:
             value = values.get(option.name)
             texts = value if isinstance(value, list) else [value]
             if option.param_type_name == "option" and "" in texts and option.opts[0] != _SCALAR:
-                raise typer.BadParameter(_EMPTY, ctx, param_hint=f"'{option.opts[0]}'")
+                raise Refused(f"{option.opts[0]}: {_EMPTY}", ctx)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, if its options are fine."""

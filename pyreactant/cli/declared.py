@@ -6,8 +6,9 @@ reaches the command as its argument `settings`: values by the names of the field
 
 import functools
 import inspect
+import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ import typer.main
 
 from ..base.duration import UNITS, duration_text
 from ..base.errors import InvalidArgumentError
-from .command import Beside, Command, duration
+from .command import Beside, Command, duration, show_word
 
 if TYPE_CHECKING:
     from ..runs.spec import Option
@@ -109,6 +110,19 @@ class DeclaredCommand(Command):
         finally:
             _settings.reset(token)
 
+    def possible(self, args: Sequence[str]) -> list[str]:
+        """As `Command.possible`, without the options that the place does not have."""
+        declared = {name for options in self.places().values() for name in options}
+        here = self.places().get(self.place_named(args), {})
+        names = super().possible(args)
+        return [name for name in names if name in here or name not in declared]
+
+    def place_named(self, args: Sequence[str]) -> str:
+        """The place that the words of a command line name, which cannot be parsed."""
+        words = " ".join(args).replace("=", " ").split()
+        named = [value for word, value in itertools.pairwise(words) if word == "--on"]
+        return next((name for name in named if name in self.places()), next(iter(self.places())))
+
     def given(self, ctx: Any) -> dict[str, Any]:
         """As `Command.given`; the same before and in `invoke`."""
         if not hasattr(ctx, "given"):
@@ -173,7 +187,9 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
     template.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command()(template)
-    return typer.main.get_command(app).params[0]
+    made: Any = typer.main.get_command(app).params[0]
+    show_word(made, kind)
+    return made
 
 
 def _note(having: Set[str], places: Set[str], panel: str) -> str:

@@ -427,7 +427,14 @@ def _program_options(
 
         if side < 1:
             raise InvalidArgumentError(f"--size must be 1 or more, got {side}")
-        wanted = [array.shape for array in find_case(program).inputs(side, dtype)]
+        try:
+            case = find_case(program)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(
+                f"--size is for programs whose shapes are known, and {error}; give --shape, once "
+                "for each argument"
+            ) from None
+        wanted = [array.shape for array in case.inputs(side, dtype)]
     out_sharding = None if out_spec is None else NamedSharding(mesh, out_spec)
     return arguments_of(wanted, specs, dtype, mesh), {"out_sharding": out_sharding}
 

@@ -62,14 +62,6 @@ class RunCommand(DeclaredCommand):
 
             tell_others(error)
             raise
-        except Exception as error:
-            if getattr(error, "exit_code", None) != ExitCode.USAGE:
-                raise
-            from ..runs.supervisor.unstarted import tell_others
-
-            error.show()  # type: ignore[attr-defined] # a usage error of click, or of typer's own
-            tell_others(InvalidArgumentError(error.format_message()))  # type: ignore[attr-defined]
-            raise typer.Exit(ExitCode.USAGE) from None
 
     def check(self, ctx: Any) -> None:
         """As the other commands; all processes end if one is wrong."""

@@ -1,6 +1,7 @@
 """Julia without starting it: its executable and project, and the versions that our code is for."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from ..base.files import config_folder
 EXECUTABLE = "PYTHON_JULIACALL_EXE"
 PROJECT = "PYTHON_JULIACALL_PROJECT"
 SETUP = "run: pyreactant setup"
+INSTALL = "python -m pip install 'pyreactant[reactant]' && pyreactant setup"
 OLDEST = "1.10.3"
 """The oldest Julia that juliacall starts; Reactant and PythonCall run on any 1.10."""
 RECORD = Path("pyreactant", "setup.json")
@@ -59,7 +61,8 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     record = find_record()
     if record is None:
         raise RequirementError(
-            f"Julia must be set up for {sys.prefix}, but is not", "pyreactant setup"
+            f"Julia must be set up for {sys.prefix}, but is not",
+            "pyreactant setup" if importlib.util.find_spec("juliacall") else INSTALL,
         )
     place = place_of(record)
     if not is_executable(place.executable):

@@ -42,7 +42,8 @@ def folder_of(name: str) -> Path:
     ids = [known for known in names() if known.startswith(name) or known.endswith(end)]
     matching = sorted({*ids, *_with_number(name)})
     if len(matching) > 1:
-        some = ", ".join(matching[:4])
+        more = f" and {len(matching) - 4} more" if len(matching) > 4 else ""
+        some = ", ".join(matching[:4]) + more
         raise InvalidArgumentError(
             f"{len(matching)} jobs have an id like {name}: {some}; write more"
         )

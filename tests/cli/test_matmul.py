@@ -199,7 +199,7 @@ BAD = [
     (["--devices-per-process", "100000"], 2, "error: --devices-per-process must be 1 to 4096"),
     (["--devices-per-process", "0"], 2, "error: --devices-per-process must be 1 to 4096"),
     (["--repeat", "-1"], 2, "error: --repeat must be 0 or more, got -1"),
-    (["--sise", "8"], 2, "No such option"),
+    (["--sise", "8"], 2, "no such option"),
 ]
 
 

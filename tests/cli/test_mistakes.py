@@ -57,7 +57,7 @@ MISTAKES = {
     "hours": (
         "run --on tpu --topology v6e-1 --lifetime 6 --dry-run -- -m this",
         2,
-        "'--lifetime': it needs a unit; write 6h for 6 hours",
+        "--lifetime: it needs a unit; write 6h for 6 hours",
     ),
     "days": ("jobs clean --older-than 30", 2, "it needs a unit; write 30d for 30 days"),
     "limit": ("plan --topology v6e-1 --size 64 --timeout 0", 2, "--timeout must be positive"),
@@ -75,9 +75,47 @@ MISTAKES = {
     ),
     "dry": ("run --detach --dry-run --env LAW_NOPE -- -m this", 2, "--env names LAW_NOPE, which"),
     "off": ("crosscheck --no-gradients --modules .", 2, "--modules needs --gradients"),
-    "empty": ("matmul --dtype=", 2, "Invalid value for '--dtype': it is empty; give a value"),
-    "path": ("run --out= -- ls", 2, "Invalid value for '--out': it is empty; give a value"),
-    "help": ("run --nonsense", 2, "No such option"),
+    "empty": ("matmul --dtype=", 2, "error: --dtype: it is empty; give a value"),
+    "path": ("run --out= -- ls", 2, "error: --out: it is empty; give a value"),
+    "help": ("run --nonsense", 2, "error: no such option: --nonsense (see "),
+    "number": (
+        "matmul --size 1e3",
+        2,
+        "error: --size: it must be a whole number, got '1e3' (see ",
+    ),
+    "cpus": ("run --on ray --num-cpus x -- ls", 2, "--num-cpus: it must be a number, got 'x'"),
+    "near": ("matmul --sise 3", 2, "no such option: --sise; did you mean --size? (see "),
+    "of here": ("run --nod 3 -- ls", 2, "no such option: --nod (see "),
+    "of slurm": ("run --on slurm --nod 3 -- ls", 2, "no such option: --nod; did you mean --nodes?"),
+    "of tpu": ("run --on=tpu --lifetim 3h -- ls", 2, "did you mean --lifetime? (see "),
+    "command": ("jobs cleann", 2, "error: no such command 'cleann'; did you mean 'clean'? (see "),
+    "missing": ("preflight", 2, "error: --topology is missing; give this option (see "),
+    "argument": ("jobs status", 2, "error: ID is missing; give it (see "),
+    "no value": ("matmul --size", 2, "error: option '--size' requires an argument"),
+    "auto": (
+        "crosscheck --backends auto,jax",
+        2,
+        "auto stands for all available runtimes, and cannot be among others, got auto,jax; write ",
+    ),
+    "sizes": (
+        "preflight jax.nn:softmax --topology v6e-1 --size 8",
+        2,
+        "error: --size is for programs whose shapes are known, and 'jax.nn:softmax' must be",
+    ),
+    **{
+        option: (
+            f"run --on tpu --topology v6e-1 --project p-12345 --zone a-b1-c {option}={value} -- ls",
+            2,
+            f"error: {option} must be",
+        )
+        for option, value in {
+            "--user": ";x",
+            "--reach": "telnet",
+            "--ssh-flag": "host",
+            "--network": ";",
+            "--subnetwork": ";",
+        }.items()
+    },
 }
 
 

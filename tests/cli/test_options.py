@@ -185,5 +185,5 @@ def test_an_old_option_that_a_command_never_had(command: str, name: str) -> None
     """Its new name would be no option of the command either."""
     ran = run([command, name, "2"])
     assert ran.returncode == 2
-    assert f"No such option: {name}" in ran.stderr
+    assert f"no such option: {name}" in ran.stderr
     assert "it is now" not in ran.stderr

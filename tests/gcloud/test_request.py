@@ -158,9 +158,9 @@ def test_nothing_but_plain_words_gets_through(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SshOptions("telnet"), "reached with 'gcloud' or 'ssh', got 'telnet'"),
+        (lambda: SshOptions("telnet"), "reach must be gcloud or ssh, got 'telnet'"),
         (lambda: SshOptions("ssh", "root;x"), "user must be a login name, got 'root;x'"),
-        (lambda: SshOptions("ssh", None, ("host",)), "ssh flag must start with '-', got 'host'"),
+        (lambda: SshOptions("ssh", None, ("host",)), "ssh_flags must begin with -, got 'host'"),
     ],
 )
 def test_bad_ssh_options(make: Any, message: str) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -269,10 +270,14 @@ def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
         job.status()
     first, second = (_record.create("x", "local", {}) for _ in range(2))
     assert "jobs have an id like 2" in missing("2")
+    more = [_record.create("x", "local", {}) for _ in range(3)]
+    said = re.search("([0-9]+) jobs have an id like 2: (.*) and ([0-9]+) more;", missing("2"))
+    assert said is not None
+    assert int(said[1]) == len(said[2].split(", ")) + int(said[3])
     if os.geteuid() == 0:
         os.chown(first.folder, 12345, 12345)
         assert "belongs to another user, not to you" in missing(first.id)
-    for one in (first, second):
+    for one in (first, second, *more):
         _record.release(one)
 
 

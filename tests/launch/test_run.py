@@ -82,7 +82,7 @@ def test_option_m_of_run_itself(tmp_path: Path) -> None:
         (["missing.py"], 2, "the script 'missing.py' does not exist in "),
         (["folder"], 2, "'folder' is a folder without __main__.py, not a script"),
         (["-m"], 2, "name a program: pyreactant run -- SCRIPT"),
-        ([], 2, "Missing argument"),
+        ([], 2, "PROGRAM [ARGUMENTS] is missing"),
     ],
 )
 def test_what_is_no_program(program: list[str], code: int, words: str, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_module_that_is_not_there(tmp_path: Path) -> None:
 def test_usage_errors_of_the_command_line_keep_their_code(tmp_path: Path) -> None:
     run = run_local(tmp_path, "--", "-m", "pyreactant", "matmul", "--bad-option")
     assert run.code == 2, run
-    assert "No such option: --bad-option" in run.report["first_error"]["log_tail"]
+    assert "no such option: --bad-option" in run.report["first_error"]["log_tail"]
 
 
 POOL = """

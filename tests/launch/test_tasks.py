@@ -238,7 +238,7 @@ def test_an_option_that_does_not_exist(tmp_path: Path) -> None:
     run = tasks(tmp_path, "--no-such-option")
     assert codes(run) == [2, 2], run
     for finished in run.finished:
-        assert finished.log.count("No such option") == 1
+        assert finished.log.count("no such option") == 1
     assert not run.folder.exists()
 
 

@@ -1,5 +1,6 @@
 """Which Julia and which project: from the environment, and from the record of a setup."""
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -118,3 +119,15 @@ def test_the_julia_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (folder / "src").mkdir(parents=True)
         (folder / "src" / "PyReactant.jl").write_text("module PyReactant end")
         assert package_folder() == folder
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_julia_that_was_never_set_up(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    """Without the package, setup itself would only say that it is missing."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed or None)
+    with pytest.raises(RequirementError, match="but is not; run: ") as raised:
+        find_place(environ)
+    pip = "python -m pip install 'pyreactant[reactant]' && "
+    assert raised.value.command == ("" if installed else pip) + "pyreactant setup"

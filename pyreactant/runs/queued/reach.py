@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...base.errors import InvalidArgumentError, RequirementError
+from ...base.errors import InvalidArgumentError, RequirementError, argument
 from .request import CloudError, SliceRequest, Worker
 
 if TYPE_CHECKING:
@@ -55,13 +55,17 @@ class SshOptions:
     def __post_init__(self) -> None:
         if self.method not in ("gcloud", "ssh"):
             raise InvalidArgumentError(
-                f"workers are reached with 'gcloud' or 'ssh', got {self.method!r}"
+                f"{argument('reach')} must be gcloud or ssh, got {self.method!r}"
             )
         if self.user is not None and not re.fullmatch(r"[A-Za-z_][-.\w]{0,63}", self.user):
-            raise InvalidArgumentError(f"the user must be a login name, got {self.user!r}")
+            raise InvalidArgumentError(
+                f"{argument('user')} must be a login name, got {self.user!r}"
+            )
         wrong = [flag for flag in self.flags if not flag.startswith("-")]
         if wrong:
-            raise InvalidArgumentError(f"an ssh flag must start with '-', got {wrong[0]!r}")
+            raise InvalidArgumentError(
+                f"{argument('ssh_flags')} must begin with -, got {wrong[0]!r}"
+            )
 
     def check(self) -> None:
         """Check that the tools and the key are usable, before anything costs money.
