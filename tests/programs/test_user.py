@@ -1,5 +1,6 @@
 """Programs by name: built-in programs and user programs."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.program import find_object
 from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.tracked import Tracked
 from pyreactant.check.inputs import sources
@@ -320,3 +322,14 @@ def test_an_oracle_without_numbers(oracle: Any, problem: str) -> None:
     assert case.outputs is not None
     with pytest.raises(pr.InvalidArgumentError, match=problem):
         case.outputs(8, "float32")
+
+
+def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
+    """In messages, and in the names of its functions, which other processes find, too."""
+    file = tmp_path / "own.py"
+    file.write_text("def f(x):\n    return x\n")
+    f = find_object(f"{file}:f")
+    assert f.__module__ == str(file)
+    assert find_object(f"{f.__module__}:f") is f
+    with pytest.raises(AttributeError, match=re.escape(f"module '{file}' has no attribute 'g'")):
+        find_object(f"{file}:g")

@@ -68,7 +68,7 @@ def test_the_environment_names_what_is_not_there(environ: dict[str, str], tmp_pa
 
 
 def test_what_a_setup_wrote(environ: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(RequirementError, match=r"set up for .*, but is not; run: pyreactant s"):
+    with pytest.raises(RequirementError, match=r"set up for .*, but is not; run: .*pyreactant s"):
         find_place(environ)
     own, shared = pointers()
     point(shared, record(tmp_path, depot="/depot"))
