@@ -290,7 +290,7 @@ def test_a_name_in_another_zone(tmp_path: Path) -> None:
     ("option", "value", "message"),
     [
         ("--wait", "0", "--wait must be a positive number, got 0.0"),
-        ("--wait", "-1", "it must be a duration, such as 90s, got '-1'"),
+        ("--wait", "-1", "--wait: it must be a duration, such as 90s, got '-1'"),
         ("--valid-for", "0h", "--valid-for must be a positive number, got 0.0"),
         ("--network", "a b", "--network must be a network's name; got 'a b'"),
     ],
