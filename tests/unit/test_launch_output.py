@@ -246,6 +246,19 @@ def test_no_terminal_at_all() -> None:
     end(terminal)
 
 
+def test_a_reader_that_catches_up_while_a_line_comes_gets_it(
+    pipe: tuple[int, Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue is full at the first look, and empty at any later one."""
+    reader, terminal = pipe
+    sizes = itertools.chain([1 << 10], itertools.repeat(0))
+    monkeypatch.setattr(terminal._queue, "qsize", lambda: next(sizes))
+    terminal.show(b"a line\n")
+    end(terminal)
+    assert os.read(reader, 1 << 16) == b"a line\n"
+    os.close(reader)
+
+
 @pytest.mark.parametrize("idle", [0.0, 2.5])
 def test_a_burst_of_lines_is_shown_to_a_reader_that_reads(idle: float) -> None:
     """Merged lines come one at a time, so one piece of a log is more than the queue holds."""

@@ -134,8 +134,7 @@ class Terminal:
     @property
     def full(self) -> bool:
         """Whether the reader is so far behind that programs should wait; it does read."""
-        behind = self._queue.qsize() >= _QUEUED
-        return behind and not self._gone and time.monotonic() - self._read_at < _READS
+        return self._behind() and not self._gone and self._reads()
 
     def show(self, data: bytes, writer: object = None) -> None:
         """Queue what a program printed; it is left out if nothing reads what came before.
@@ -145,7 +144,8 @@ class Terminal:
             writer: Who may continue the last line with a later piece; None if nobody does. A line
                 that another writer has not finished is ended first.
         """
-        if self._queue.qsize() >= _QUEUED and not self.full:
+        # One look at the queue: the reader may catch up before a second.
+        if self._behind() and (self._gone or not self._reads()):
             self._left_out += data.count(b"\n") or 1
         else:
             self._say_left_out()
@@ -175,6 +175,12 @@ class Terminal:
         """Wait for at most `timeout` seconds until all is written; false if it is not."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _behind(self) -> bool:
+        return self._queue.qsize() >= _QUEUED
+
+    def _reads(self) -> bool:
+        return time.monotonic() - self._read_at < _READS
 
     def _say_left_out(self) -> None:
         if self._left_out:
