@@ -287,6 +287,6 @@ def test_unresolvable_coordinator() -> None:
         PYREACTANT_PROCESS_INDEX="1",
         PYREACTANT_COORDINATOR_ADDRESS="no-such-host.invalid:1234",
     )
-    assert ran.returncode == 4
+    assert ran.returncode == 3
     assert "the host 'no-such-host.invalid' does not resolve here" in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -11,7 +11,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant import RendezvousError
+from pyreactant import RendezvousError, RequirementError
 from pyreactant.base import lines
 from pyreactant.base.lines import LINE_LIMIT, LineCodec
 from pyreactant.process.events import (
@@ -27,6 +27,7 @@ from pyreactant.process.events import (
     read,
     write,
 )
+from pyreactant.process.group import coordinator
 from pyreactant.runs.supervisor import connection
 from pyreactant.runs.supervisor.connection import CONVERSATION, Uplink, join
 from pyreactant.runs.supervisor.rollcall import RollCall
@@ -211,8 +212,42 @@ def test_another_service_on_the_port() -> None:
 def test_nobody_listens_and_unresolvable_hosts() -> None:
     with pytest.raises(RendezvousError, match="Connection refused; check that process 0 runs"):
         asyncio.run(enter(f"127.0.0.1:{free_port()}", timeout=0.3))
-    with pytest.raises(RendezvousError, match=r"'no-such-host.invalid' does not resolve here"):
+    with pytest.raises(RequirementError, match=r"'no-such-host.invalid' does not resolve here"):
         asyncio.run(enter("no-such-host.invalid:4711", timeout=0.3))
+    with pytest.raises(RequirementError, match="does not resolve here .*give a name or address"):
+        asyncio.run(enter(f"{'a' * 99}.invalid:4711", timeout=0.3))
+
+
+@pytest.mark.parametrize("kubernetes", [True, False])
+def test_a_name_that_comes_late(kubernetes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's name exists once the pod runs; elsewhere a name is there, or is wrong."""
+    if kubernetes:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr(coordinator, "_NAME", 0.0)
+    resolve, asked, said = socket.getaddrinfo, [], []
+
+    def late(host: str, *args: Any, **options: Any) -> Any:
+        if host != "pod-0.invalid":
+            return resolve(host, *args, **options)
+        asked.append(host)
+        if len(asked) < 4:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve("127.0.0.1", *args, **options)
+
+    async def scenario() -> None:
+        async with listening(Heard()) as (_, address):
+            port = address.rpartition(":")[2]
+            hello, at = coming(1), f"pod-0.invalid:{port}"
+            (await join(at, SECRET, hello, timeout=60, progress=said.append)).close()
+
+    monkeypatch.setattr(socket, "getaddrinfo", late)
+    if kubernetes:
+        asyncio.run(scenario())
+        assert said[0].endswith("(Name or service not known); in Kubernetes it may come late")
+    else:
+        with pytest.raises(RequirementError, match="does not resolve here"):
+            asyncio.run(scenario())
+    assert len(asked) == (4 if kubernetes else 1)
 
 
 def test_taken_port() -> None:

@@ -158,14 +158,16 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "choose another port in PYREACTANT_COORDINATOR_ADDRESS" in str(run)
 
 
-@pytest.mark.parametrize("process", [0, 1])
-def test_a_host_that_does_not_resolve(process: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("started", [[0], [1], [0, 1]])
+def test_a_host_that_does_not_resolve(started: list[int], tmp_path: Path) -> None:
+    """It was "rendezvous", and process 0 waited until the start's time was over."""
     address = {"PYREACTANT_COORDINATOR_ADDRESS": "no-such-host.invalid:4711"}
-    run = tasks(tmp_path, "--start-timeout", "1", settings=[address, address], started=[process])
-    assert codes(run) == [4], run
-    # Process 0 listens even if its name does not resolve, and then nobody joins.
-    words = ("did not join the roll-call", "'no-such-host.invalid' does not resolve here")
-    assert words[process] in run.finished[0].log
+    run = tasks(tmp_path, settings=[address, address], started=started)
+    assert codes(run) == [3] * len(started), run
+    for finished in run.finished:
+        assert "pyreactant: environment: process " in finished.log
+        assert "'no-such-host.invalid' does not resolve here" in finished.log
+    assert not list(run.folder.glob("*.log"))  # no program was started
 
 
 def test_processes_where_the_launcher_has_started_several(tmp_path: Path) -> None:

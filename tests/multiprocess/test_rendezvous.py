@@ -55,7 +55,7 @@ def test_unresolvable_host(process_index: int, tmp_path: Path) -> None:
     }
     finished = _start(tmp_path, options)
     check_all_passed(finished)
-    assert "RendezvousError" in finished[0].log
+    assert "RequirementError" in finished[0].log
     assert "'no-such-host.invalid' does not resolve here" in finished[0].log
 
 

@@ -278,9 +278,13 @@ def test_a_burst_of_lines_is_shown_to_a_reader_that_reads(idle: float) -> None:
         time.sleep(idle)  # nothing to read is no reader that does not read
         for part in parts:
             part.write(b"".join(b"step %d\n" % step for step in range(3000)))
+        for part in parts:
+            part.end()
         terminal.finish()
         assert terminal.join(60)
     reader.join()
     os.close(source)
-    assert shown.count(b"] step ") == 3000
-    assert b"left out" not in shown
+    lines = [line.split("] ") for line in shown.decode().splitlines()]
+    for process in "01":  # on a busy machine not every line is merged
+        steps = [step for processes, step in lines if process in processes]
+        assert steps == [f"step {step}" for step in range(3000)]

@@ -19,7 +19,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...base.errors import FileError, InvalidArgumentError, PortTakenError, RendezvousError
+from ...base.errors import (
+    FileError,
+    InvalidArgumentError,
+    PortTakenError,
+    RendezvousError,
+    RequirementError,
+)
 from ...base.facts import package_version
 from ...base.files import config_folder
 from .group import ProcessGroup, split_address
@@ -123,23 +129,26 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
 
     Args:
         group: The processes of the run, at least two.
-        timeout: Seconds to wait for a listener.
+        timeout: Seconds for the host's name to resolve and for a listener, together.
 
     Raises:
-        RendezvousError: The host does not resolve, the port is taken (process 0), or
-            nothing listens there in time (the others).
+        RequirementError: The host does not resolve.
+        RendezvousError: The port is taken (process 0), or nothing listens there in time (the
+            others).
     """
     assert group.coordinator_address is not None
     host, port = split_address(group.coordinator_address)
-    try:
-        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise RendezvousError(
-            f"coordinator_address {group.coordinator_address!r}: the host {host!r} does not "
-            f"resolve here ({error.strerror}); give a name or address that every process can reach"
-        ) from None
+    deadline = time.monotonic() + timeout
+    patience = NamePatience(group.coordinator_address, deadline)
+    while True:
+        try:
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            break
+        except NAME_ERRORS as error:
+            patience.after(error)
+        time.sleep(0.1)
     if group.process_index != 0:
-        _wait_for_listener(group, timeout)
+        _wait_for_listener(group, timeout, deadline)
         return
     try:
         for listener in listen(group.coordinator_address):
@@ -150,6 +159,52 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
             f"({error.strerror}); choose another port in coordinator_address, the same on every "
             "process"
         ) from None
+
+
+NAME_ERRORS = (socket.gaierror, UnicodeError)
+"""What getaddrinfo raises for a name; Python refuses one that is no name with a UnicodeError."""
+
+_NAME = 3.0
+"""Seconds for a name that does not resolve, in which process 0 hears from the others, too."""
+
+
+class NamePatience:
+    """How long to ask again for the address of a coordinator whose host does not resolve.
+
+    In Kubernetes a name may come late: that of a pod exists once the pod runs. So there the whole
+    time for the start is left for it.
+
+    Args:
+        address: The coordinator's address.
+        deadline: When the time for the start is over, in monotonic seconds.
+    """
+
+    def __init__(
+        self, address: str, deadline: float, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._address, self._late = address, bool(environ.get("KUBERNETES_SERVICE_HOST"))
+        self._until = deadline if self._late else min(deadline, time.monotonic() + _NAME)
+
+    def after(self, error: Exception) -> str:
+        """Why to wait on after an error of `NAME_ERRORS`, for the user.
+
+        Raises:
+            RequirementError: The time is over.
+        """
+        host, _ = split_address(self._address)
+        said = error.strerror if isinstance(error, socket.gaierror) else str(error)
+        why = f"the host {host!r} does not resolve here ({said})"
+        if time.monotonic() < self._until:
+            return f"{why}; in Kubernetes it may come late" if self._late else why
+        advice = (
+            "see that its Service selects the pods and publishes those that are not ready, or give"
+            if self._late
+            else "give"
+        )
+        raise RequirementError(
+            f"coordinator_address {self._address!r}: {why}; {advice} a name or address that every "
+            "process can reach"
+        )
 
 
 _BACKLOG = 65535
@@ -213,7 +268,7 @@ def bind_host(address: str) -> str | None:
         return host
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror:
+    except NAME_ERRORS:
         return None
     families = {str(info[4][0]): info[0] for info in infos}
     if len(families) != 1:
@@ -234,16 +289,15 @@ def _is_own(address: str, family: int) -> bool:
     return not ipaddress.ip_address(address).is_unspecified
 
 
-def _wait_for_listener(group: ProcessGroup, timeout: float) -> None:
+def _wait_for_listener(group: ProcessGroup, timeout: float, deadline: float) -> None:
     assert group.coordinator_address is not None
     address = split_address(group.coordinator_address)
-    deadline = time.monotonic() + timeout
     while True:
         try:
             socket.create_connection(address, timeout=5).close()
             return
         except OSError as error:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 raise RendezvousError(
                     f"process {group.process_index} of {group.num_processes} found nothing "
                     f"listening at {group.coordinator_address} after {timeout:g} s "

@@ -27,7 +27,7 @@ from ...process.events import (
     read,
     write,
 )
-from ...process.group.coordinator import SAME_SECRET
+from ...process.group.coordinator import NAME_ERRORS, SAME_SECRET, NamePatience
 from ...process.group.group import split_address
 
 _CHUNK = 1 << 16
@@ -285,6 +285,26 @@ class Uplink:
         self._writer.close()
 
 
+async def resolve_host(address: str, timeout: float, progress: Callable[[str], None]) -> None:
+    """Wait until the host of an address resolves.
+
+    Args:
+        progress: Called after each failed attempt with the reason.
+
+    Raises:
+        RequirementError: It does not.
+    """
+    host, port = split_address(address)
+    patience = NamePatience(address, time.monotonic() + timeout)
+    while True:
+        try:
+            await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return
+        except NAME_ERRORS as error:
+            progress(patience.after(error))
+        await asyncio.sleep(0.1)
+
+
 async def join(
     address: str,
     secret: bytes,
@@ -299,16 +319,18 @@ async def join(
         progress: Called after each failed attempt with the reason.
 
     Raises:
+        RequirementError: The host of process 0 does not resolve.
         RendezvousError: Process 0 was not reached in time, or refused this process.
         CannotStartError: Process 0 cannot start its program, or the run goes on without this one.
     """
     deadline = time.monotonic() + timeout
+    patience = NamePatience(address, deadline)
     while True:
         try:
-            return await _enter(address, secret, hello, max(5.0, timeout))
-        except socket.gaierror as error:
-            host, _ = split_address(address)
-            why = f"the host {host!r} does not resolve here ({error.strerror})"
+            left = deadline - time.monotonic()
+            return await _enter(address, secret, hello, max(5.0, left))
+        except NAME_ERRORS as error:
+            why = patience.after(error)
         except TimeoutError:
             why = "no answer"
         except OSError as error:

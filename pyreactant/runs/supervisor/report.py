@@ -27,7 +27,7 @@ from ...base.document.parts import (
 )
 from ...base.document.parts import facts as facts_table
 from ...base.document.terminal import text_of
-from ...base.errors import FileError
+from ...base.errors import FileError, PyReactantError, RequirementError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
 from ...process.events import Raised
@@ -350,7 +350,7 @@ def _exception(error: Raised) -> dict[str, str]:
 
 def alone(
     state: ProcessState,
-    why: str,
+    error: PyReactantError,
     *,
     joined: bool,
     began: float,
@@ -360,7 +360,8 @@ def alone(
     """The report of one process alone, because process 0 is gone or was never reached."""
     now = time.monotonic()
     head = ProcessState(0)
-    broken = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
+    cause = "environment" if isinstance(error, RequirementError) else "rendezvous"
+    broken = failure("lost" if joined else cause, f"{state.name()}: {error}", head, now)
     return RunReport(
         cause=broken.cause,
         exit_code=broken.exit_code,

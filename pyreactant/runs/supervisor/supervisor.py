@@ -16,6 +16,7 @@ from ...base.errors import (
     InvalidArgumentError,
     PyReactantError,
     RendezvousError,
+    RequirementError,
     argument,
 )
 from ...base.facts import GitState, facts
@@ -34,7 +35,7 @@ from ...process.group.group import (
     split_address,
 )
 from .agent import Agent
-from .connection import CannotStartError, Uplink, hello, join, own_name
+from .connection import CannotStartError, Uplink, hello, join, own_name, resolve_host
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
 from .options import RunOptions, device_settings, fresh_folder, release
@@ -190,6 +191,7 @@ class _Leader(_Supervisor):
             assert self._group.coordinator_address is not None
             await self._roll_call.listen(self._group.coordinator_address, self._count)
             head.refused = self._roll_call.refused
+            naming = asyncio.create_task(self._check_name(self._group.coordinator_address))
         for index in self._indices:
             known, name = (facts(), own_name()) if self._remote else ({}, "")
             head.admit(hello(index, self._count, known, own_name=name))
@@ -200,6 +202,8 @@ class _Leader(_Supervisor):
                 own_facts = asyncio.create_task(asyncio.to_thread(facts))
                 report = replace(await head.run(), facts=await own_facts)
             commit = await asyncio.to_thread(git.result, _GIT)
+        if self._remote:
+            naming.cancel()
         off, notes = self._certifier.off, report.notes
         note = off_note(options.backend, self._count, off)
         report = replace(
@@ -216,6 +220,13 @@ class _Leader(_Supervisor):
         for note in () if report.exit_code else notes:  # a failed run's report has them
             say(note)
         return report.exit_code
+
+    async def _check_name(self, address: str) -> None:
+        """End the run if the host of process 0 does not resolve: its own program needs it, too."""
+        try:
+            await resolve_host(address, self._options.start_timeout, _progress(self._options))
+        except RequirementError as error:
+            self._emit(Raised.of(error, 0))
 
     def close(self) -> None:
         """Give the run's folder back, too."""
@@ -361,7 +372,7 @@ class _Follower(_Supervisor):
         options = self._options
         report = alone(
             self._state,
-            str(error),
+            error,
             joined=self._uplink is not None,
             began=self._began,
             folder=self._folder,
@@ -404,7 +415,7 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
         nonlocal last_message
         if not options.quiet and time.monotonic() - last_message > 5:
             last_message = time.monotonic()
-            say(f"process 0 does not answer yet ({why})")
+            say(f"process 0 cannot be reached yet ({why})")
 
     return progress
 
