@@ -1,5 +1,6 @@
 """Packages that pyreactant needs and that cannot be imported: which, why, and what to do."""
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -7,7 +8,7 @@ from typing import NamedTuple
 
 from .errors import PyReactantError, RequirementError
 from .facts import package_version
-from .words import is_of_numpy, reason_of_import
+from .words import is_of_numpy, jax_variable, reason_of_import
 
 _NEEDED = (
     "jax",
@@ -65,6 +66,11 @@ def _requirement(
     problem: str, package: str, error: BaseException, file: str | None
 ) -> RequirementError:
     pip = "python -m pip install"
+    variable = jax_variable(error)
+    if variable is not None and variable in os.environ:
+        return RequirementError(
+            f"{problem}: it refuses {variable}={os.environ[variable]!r:.80}; correct or unset it"
+        )
     if isinstance(error, ModuleNotFoundError) and error.name == package:
         return RequirementError(problem, f"{pip} {package}", advice="install it with")
     if file is not None and not _is_installed(file):

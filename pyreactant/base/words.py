@@ -189,6 +189,12 @@ def is_out_of_memory(error: str) -> bool:
 # Packages that cannot be imported
 
 
+def jax_variable(error: BaseException) -> str | None:
+    """The environment variable whose value JAX refuses at its import."""
+    refused = re.search(r"(?:JAX flag|for environment) '?(jax_\w+)", str(error), re.I)
+    return refused and refused[1].upper()
+
+
 def is_of_numpy(error: Exception) -> bool:
     """Whether a compiled module says that NumPy cannot be imported."""
     return re.match(r"numpy\.\w*core\.multiarray failed to import", str(error)) is not None

@@ -214,7 +214,7 @@ def test_nobody_listens_and_unresolvable_hosts() -> None:
         asyncio.run(enter(f"127.0.0.1:{free_port()}", timeout=0.3))
     with pytest.raises(RequirementError, match=r"'no-such-host.invalid' does not resolve here"):
         asyncio.run(enter("no-such-host.invalid:4711", timeout=0.3))
-    with pytest.raises(RequirementError, match="does not resolve here .*give a name or address"):
+    with pytest.raises(RequirementError, match=r"does not resolve here .*give a name or address"):
         asyncio.run(enter(f"{'a' * 99}.invalid:4711", timeout=0.3))
 
 
@@ -224,7 +224,9 @@ def test_a_name_that_comes_late(kubernetes: bool, monkeypatch: pytest.MonkeyPatc
     if kubernetes:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setattr(coordinator, "_NAME", 0.0)
-    resolve, asked, said = socket.getaddrinfo, [], []
+    resolve = socket.getaddrinfo
+    asked: list[str] = []
+    said: list[str] = []
 
     def late(host: str, *args: Any, **options: Any) -> Any:
         if host != "pod-0.invalid":

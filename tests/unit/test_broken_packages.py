@@ -32,14 +32,14 @@ AGAIN = "or install it again with: python -m pip install --force-reinstall"
 
 
 def _run(
-    folder: Path, files: dict[str, str], *argv: str, program: str = ""
+    folder: Path, files: dict[str, str], *argv: str, program: str = "", **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with some packages replaced; `program` is the text of ./program.py."""
     for name, text in {**files, "../program.py": program}.items():
         path = folder / "site-packages" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    settings = environment()
+    settings = environment(**more)
     settings["PYTHONPATH"] = f"{folder / 'site-packages'}:{settings['PYTHONPATH']}"
     return subprocess.run(
         [sys.executable, *argv],
@@ -144,3 +144,14 @@ def test_a_mistake_of_the_program_is_its_own(tmp_path: Path, program: str) -> No
     ran = _run(tmp_path, {}, *RUN, program=program)
     assert ran.returncode == 1, ran.stderr
     assert "needs the package" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("JAX_NUM_CPU_DEVICES", "x"), ("JAX_ENABLE_X64", "banana")]
+)
+def test_a_variable_that_jax_refuses(variable: str, value: str, tmp_path: Path) -> None:
+    """It was once a package to install again."""
+    ran = _run(tmp_path, {}, *RUN, program=PLAIN, **{variable: value})
+    assert ran.returncode == 3, ran
+    assert f"it refuses {variable}={value!r}; correct or unset it" in ran.stderr
+    assert "pip install" not in ran.stderr

@@ -87,7 +87,7 @@ def test_part_of_a_launcher_is_no_single_process(environ: dict[str, str], messag
 
 
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
-PMI = {"PMI_SIZE": "3", "PMI_RANK": "1"}
+PMI = {"PMI_SIZE": "2", "PMI_RANK": "1"}
 GKE = {"TPU_WORKER_HOSTNAMES": "t0,t1,t2,t3", "TPU_WORKER_ID": "1"}
 SLURM = {
     "SLURM_JOB_ID": "7",
@@ -110,7 +110,7 @@ def test_the_first_launcher_decides() -> None:
         ("environment", 4),
         ("Slurm", 2),
         ("Open MPI", 2),
-        ("PMIx", 3),
+        ("PMIx", 2),
         ("Cloud TPU on GKE", 4),
     ]
 

@@ -16,6 +16,11 @@ from pyreactant.process.group.slurm import slurm
 from tests.harness import REPOSITORY
 
 JAX = {"JAX_COORDINATOR_ADDRESS": "h:6666", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
+MPI = {
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
 ONE_TASK = {
     "SLURM_JOB_ID": "14",
     "SLURM_STEP_ID": "0",
@@ -146,14 +151,49 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
             {"PYREACTANT_NUM_PROCESSES": "2", "PYREACTANT_PROCESS_INDEX": "2"},
             "PYREACTANT_PROCESS_INDEX must be from 0 to 1 with PYREACTANT_NUM_PROCESSES=2, got 2",
         ),
-        ({"JAX_NUM_PROCESSES": "-2"}, "JAX_NUM_PROCESSES must be a whole number from 0, got -2"),
+        ({"JAX_NUM_PROCESSES": "-2"}, "JAX_NUM_PROCESSES must be a whole number from 0, got '-2'"),
         (
             {"JAX_NUM_PROCESSES": "9" * 5000},
-            "JAX_NUM_PROCESSES must be a whole number, got '9{79}$",
+            "JAX_NUM_PROCESSES must be a whole number from 0, got '9{79}; correct or unset it",
         ),
-        ({"JAX_NUM_PROCESSES": "2.0"}, "JAX_NUM_PROCESSES must be a whole number, got '2.0'"),
+        ({"JAX_NUM_PROCESSES": "2.0"}, "must be a whole number from 0, got '2.0'; correct or"),
+        (JAX | {"JAX_NUM_PROCESSES": "9999999"}, "JAX_NUM_PROCESSES must be at most 1000000"),
+        ({"NNODES": "1:2"}, "NNODES=1:2 .from xpk. means"),
+        ({"NNODES": "1:x"}, "NNODES must be a whole number, or two such as 1:2, got '1:x'"),
+        ({"PET_NPROC_PER_NODE": "all"}, "must be a whole number, auto, cpu, gpu or xpu, got 'all'"),
+        ({"TF_CONFIG": '["a"]'}, "TF_CONFIG must be a JSON object with a cluster"),
+        ({"SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS must be a JSON list of host names"),
+        ({"TPU_PROCESS_BOUNDS": "2,x"}, "TPU_PROCESS_BOUNDS must be whole numbers such as 2,1,1"),
+        (ONE_TASK | {"LOCAL_RANK": "a"}, "LOCAL_RANK must be a whole number from 0, got 'a'"),
+        (JAX | {"JAX_COORDINATOR_PORT": "7"}, "JAX_COORDINATOR_PORT=7 give two ports of process 0"),
+        (
+            JAX | {"NUM_PROCESSES": "2", "PROCESS_ID": "1", "COORDINATOR_ADDRESS": "h:7"},
+            r"JAX_COORDINATOR_ADDRESS=h:6666 .from JAX_\*. and NUM_PROCESSES=2, PROCESS_ID=1, "
+            "COORDINATOR_ADDRESS=h:7 .from JAXJob. describe two runs",
+        ),
+        (
+            {
+                "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+                "SKYPILOT_NUM_NODES": "3",
+                "SKYPILOT_NODE_RANK": "1",
+            },
+            "SKYPILOT_NODE_IPS must list one host for each of SKYPILOT_NUM_NODES=3, got 2",
+        ),
+        (
+            {
+                "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+                "SKYPILOT_NUM_NODES": "1",
+                "SKYPILOT_NODE_RANK": "0",
+            },
+            "one host for each of SKYPILOT_NUM_NODES=1, got 2",
+        ),
+        (
+            MPI | {"PMI_SIZE": "1", "PMI_RANK": "0"},
+            "OMPI_COMM_WORLD_SIZE=2 contradicts PMI_SIZE=1: two launchers",
+        ),
+        (MPI | {"PMI_RANK": "1"}, "OMPI_COMM_WORLD_RANK=0 contradicts PMI_RANK=1: two launchers"),
         ({"PYREACTANT_JOB_REPLICAS": "2"}, "PYREACTANT_JOB_INDEX must be set beside"),
-        (JAX | {"JAX_PROCESS_ID": "a"}, "JAX_PROCESS_ID must be a whole number, got 'a'"),
+        (JAX | {"JAX_PROCESS_ID": "a"}, "JAX_PROCESS_ID must be a whole number from 0, got 'a'"),
         (
             {"JAX_COORDINATOR_ADDRESS": "h:1"},
             "JAX_COORDINATOR_ADDRESS set but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all three",
@@ -199,6 +239,29 @@ def test_whatever_says_several_never_runs_alone(
     assert group.num_processes > 1 or not any(said)
 
 
+_READ = sorted(
+    name
+    for row in ROWS
+    if row.kind != "-" and not row.names[0].startswith("SLURM_")
+    for name in row.names
+)
+_UNREADABLE = st.text(st.characters(codec="ascii", exclude_characters="\0"), min_size=1).filter(
+    lambda text: not any(c.isdigit() or c in ", " for c in text) and text.strip().isprintable()
+)
+
+
+@given(st.sampled_from(_READ), _UNREADABLE | st.sampled_from(["-1", "1.0", "0x2", "1e3", "2_0"]))
+def test_what_cannot_be_read_is_refused_by_its_name(name: str, text: str) -> None:
+    """Such a value once meant one process. A list of hosts may be any text: one host."""
+    kind = next(row.kind for row in ROWS if name in row.names)
+    words = "PET_NPROC_PER_NODE"  # torchrun's agent takes words, too
+    if (kind == "hosts" and name != "SM_HOSTS") or (name == words and text in ("auto", "gpu")):
+        return
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        resolve(environ={name: text})
+    assert name.partition("_")[0] in str(caught.value)  # or the one that is absent beside it
+
+
 def test_the_documentation_lists_every_variable() -> None:
     listed = {name for row in ROWS for name in row.names}
     known = {name for row in LAUNCHERS for name in row.variables}
@@ -213,10 +276,12 @@ def test_the_documentation_lists_every_variable() -> None:
     "environ",
     [
         {"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}'},
-        {"TF_CONFIG": "{"},
+        {"TF_CONFIG": "{}"},
         {"SM_HOSTS": '["algo-1"]'},
         {"TPU_PROCESS_BOUNDS": "1,1,1"},
-        {"NNODES": "1:4"},
+        {"NNODES": "1:1"},
+        {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "0"},
+        {"WORLD_SIZE": "", "TF_CONFIG": "", "JAX_NUM_PROCESSES": ""},
     ],
 )
 def test_such_a_value_says_one_process(environ: dict[str, str]) -> None:

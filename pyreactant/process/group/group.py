@@ -161,26 +161,32 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
     if not text:
         return None
     try:
-        return _whole(text)
+        return whole_number(text)
     except ValueError:
         raise InvalidArgumentError(f"{name} must be a whole number, got {text!r:.80}") from None
+
+
+MOST_PROCESSES = 1_000_000
+"""Of a run: more than any machine has, few enough to list."""
 
 
 def check_rank(count_name: str, count: int, index_name: str, index: int) -> None:
     """Check the number of processes and this one's index, by the names of their variables.
 
     Raises:
-        InvalidArgumentError: There is no process, or none with this index.
+        InvalidArgumentError: There is no process, none with this index, or too many.
     """
     if count < 1:
         raise InvalidArgumentError(f"{count_name} must be 1 or more, got {count}")
+    if count > MOST_PROCESSES:
+        raise InvalidArgumentError(f"{count_name} must be at most {MOST_PROCESSES}, got {count}")
     if not 0 <= index < count:
         raise InvalidArgumentError(
             f"{index_name} must be from 0 to {count - 1} with {count_name}={count}, got {index}"
         )
 
 
-def _whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """A whole number in plain digits: int() takes 2_0 as 20, too."""
     if "_" in text or not text.isascii():
         raise ValueError(text)
@@ -224,7 +230,7 @@ def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     if not text:
         return None
     try:
-        return tuple(_whole(part) for part in text.split(","))
+        return tuple(whole_number(part) for part in text.split(","))
     except ValueError:
         raise InvalidArgumentError(
             f"{LOCAL_DEVICES} must be whole numbers separated by commas, got {text!r}"

@@ -68,9 +68,11 @@ def world_of(environ: Mapping[str, str]) -> World | None:
     """MPI_COMM_WORLD before MPI_Init; None if no mpirun started this process.
 
     Raises:
-        InvalidArgumentError: A variable is not a number, or some of the variables are missing.
+        InvalidArgumentError: A variable is not a number, some of the variables are missing, or
+            those of two launchers contradict each other.
     """
     if environ.get("OMPI_COMM_WORLD_SIZE"):
+        _check_pmi(environ)
         return World(
             name=OPEN_MPI,
             rank=required_int("OMPI_COMM_WORLD_RANK", environ),
@@ -89,6 +91,21 @@ def world_of(environ: Mapping[str, str]) -> World | None:
     if environ.get("PMIX_RANK") and environ.get("PMIX_NAMESPACE"):
         return World(PMIX, required_int("PMIX_RANK", environ), None)
     return None
+
+
+def _check_pmi(environ: Mapping[str, str]) -> None:
+    """Check that PMI's variables, if they are there, number this process as Open MPI's do."""
+    for ours, other in (
+        ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+    ):
+        number, theirs = env_int(ours, environ), env_int(other, environ)
+        if theirs is not None and number is not None and number != theirs:
+            raise InvalidArgumentError(
+                f"{ours}={number} contradicts {other}={theirs}: two launchers started this "
+                f"process, one inside the other; unset the variables of one, or set {COUNT}, "
+                f"{INDEX} and {COORDINATOR}, which decide"
+            )
 
 
 def open_mpi(environ: Mapping[str, str]) -> Resolution:

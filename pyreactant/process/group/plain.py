@@ -3,13 +3,14 @@
 A row with an address resolves its processes. The others are refused: without the host of process 0
 nothing could be resolved, and the process must not run alone while its launcher started several.
 A number of processes above 1, an index above 0, or a list of several hosts says that there are
-several; so does what is left of the variables of a launcher that has a resolver of its own.
+several; so does what is left of the variables of a launcher that has a resolver of its own. A value
+that cannot be read may say so, too, and is refused; an empty one is as good as none.
 """
 
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...base.errors import InvalidArgumentError
 from ...base.settings import COORDINATOR, COUNT, INDEX
@@ -25,9 +26,15 @@ from .group import (
     port_of,
     required,
     required_int,
+    split_address,
+    whole_number,
 )
 
 NAME = "other launchers"
+
+
+class UnreadableError(InvalidArgumentError):
+    """A launcher's variable has a value that says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,6 @@ class Launcher:
         lists: Variables with hosts, separated by commas or spaces.
         address: The variables of the address of process 0; "" if the process is refused.
         address_of: Their meaning: "host:port".
-        common: Whether other programs use the names, so that they may have any value.
     """
 
     name: str
@@ -51,7 +57,6 @@ class Launcher:
     lists: str = ""
     address: str = ""
     address_of: Callable[[Mapping[str, str]], str] | None = None
-    common: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -62,51 +67,91 @@ class Launcher:
         """Whether its variables say that this process is one of several.
 
         Raises:
-            InvalidArgumentError: A variable that only this launcher has is not a number.
+            UnreadableError: A variable cannot be read.
         """
-        return (
-            any(self._number(name, environ) > 1 for name in self.counts.split())
-            or any(self._number(name, environ) > 0 for name in self.indexes.split())
-            or any(len(_hosts(name, environ)) > 1 for name in self.lists.split())
-        )
-
-    def _number(self, name: str, environ: Mapping[str, str]) -> int:
-        if name == _BOUNDS:
-            return _product(environ.get(name, ""))
-        try:
-            if self.common:  # torchrun's 2:4 means from two to four
-                environ = {name: environ.get(name, "").partition(":")[0]}
-            number = env_int(name, environ) or 0
-        except InvalidArgumentError:
-            if self.common:
-                return 0
-            raise
-        if number < 0 and not self.common:
-            raise InvalidArgumentError(f"{name} must be a whole number from 0, got {number}")
-        return number
+        # All are read, so that none hides another that cannot be.
+        most = [
+            *(_read(name, environ, _NUMBER) - 1 for name in self.counts.split()),
+            *(_read(name, environ, _NUMBER) for name in self.indexes.split()),
+            *(_read(name, environ, _HOSTS) - 1 for name in self.lists.split()),
+        ]
+        return max(most, default=0) > 0
 
 
-_BOUNDS, _TF = "TPU_PROCESS_BOUNDS", "TF_CONFIG"
+_BOUNDS, _TF, _SM = "TPU_PROCESS_BOUNDS", "TF_CONFIG", "SM_HOSTS"
+
+
+def _whole(text: str) -> int:
+    number = whole_number(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _largest(text: str) -> int:
+    """The larger number of a range; torchrun's 2:4 means from two to four."""
+    return max(map(_whole, text.split(":", 1)))
+
+
+def _on_each_node(text: str) -> int:
+    # torchrun's agent then starts one for each device; this process is none of them.
+    return 0 if text in ("auto", "cpu", "gpu", "xpu") else _whole(text)
 
 
 def _product(text: str) -> int:
-    """The number of processes in the bounds 2,1,1; 0 if it is no such text."""
-    try:
-        return math.prod(map(int, text.split(",")))
-    except ValueError:
+    """The number of processes in the bounds 2,1,1."""
+    return math.prod(map(_whole, text.split(",")))
+
+
+def _number_of_hosts(text: str) -> int:
+    return len({*text.replace(",", " ").split()})
+
+
+def _number_in_json(text: str) -> int:
+    hosts = json.loads(text)
+    if not isinstance(hosts, list):
+        raise TypeError(text)
+    return len({*map(str, hosts)})
+
+
+def _number_of_tasks(text: str) -> int:
+    """The number of tasks of a TensorFlow cluster; without a cluster it is one."""
+    cluster = json.loads(text).get("cluster", {})
+    tasks = [(task, host) for task, hosts in cluster.items() for host in hosts]
+    return max(1, len({*tasks}))
+
+
+_NUMBER = _whole, "a whole number from 0"
+_HOSTS = _number_of_hosts, "host names, separated by commas or spaces"
+_RANGE = _largest, "a whole number, or two such as 1:2"
+_FORMS: Mapping[str, tuple[Callable[[str], int], str]] = {
+    _BOUNDS: (_product, "whole numbers such as 2,1,1"),
+    _TF: (_number_of_tasks, "a JSON object with a cluster"),
+    _SM: (_number_in_json, "a JSON list of host names"),
+    "NNODES": _RANGE,
+    "PET_NNODES": _RANGE,
+    "PET_NPROC_PER_NODE": (_on_each_node, "a whole number, auto, cpu, gpu or xpu"),
+}
+"""What the values of some variables are: how many there are in one, and its form."""
+
+
+def _read(name: str, environ: Mapping[str, str], usual: tuple[Callable[[str], int], str]) -> int:
+    """How many processes, nodes or hosts a variable says; 0 if it is not set.
+
+    Raises:
+        UnreadableError: It cannot be read.
+    """
+    text = environ.get(name)
+    if not text:
         return 0
-
-
-def _hosts(name: str, environ: Mapping[str, str]) -> set[str]:
-    """The hosts that a variable lists."""
-    text = environ.get(name, "")
-    if name != _TF:
-        return {*text.replace(",", " ").split()}
+    count, form = _FORMS.get(name, usual)
     try:
-        cluster = json.loads(text)["cluster"]
-        return {f"{task} {host}" for task, hosts in cluster.items() for host in hosts}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return set()
+        return count(text)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise UnreadableError(
+            f"{name} must be {form}, got {text!r:.80}; correct or unset it, or set {COUNT}=1 to "
+            "run alone"
+        ) from None
 
 
 def _host_and_port(host: str, port: str) -> Callable[[Mapping[str, str]], str]:
@@ -120,16 +165,29 @@ def _host_and_port(host: str, port: str) -> Callable[[Mapping[str, str]], str]:
                 f"{host} must have the form host:port or [IPv6]:port, got {given!r}; put an IPv6 "
                 "address in brackets"
             )
-        return given if has_port else join_address(given, required_int(port, environ))
+        if not has_port:
+            return join_address(given, required_int(port, environ))
+        if (number := env_int(port, environ)) not in (None, split_address(given)[1]):
+            raise InvalidArgumentError(
+                f"{host}={given} and {port}={number} give two ports of process 0; unset {port}"
+            )
+        return given
 
     return address
 
 
 def _first_node(environ: Mapping[str, str]) -> str:
-    return join_address(required(_NODES, environ).split()[0], port_of("SkyPilot"))
+    hosts, count = required(_NODES, environ).split(), required_int(_NUM_NODES, environ)
+    if len(hosts) != count:
+        raise InvalidArgumentError(
+            f"{_NODES} must list one host for each of {_NUM_NODES}={count}, got {len(hosts)}: "
+            f"{', '.join(hosts)}; pass both on as SkyPilot sets them, or set {COUNT}, {INDEX} and "
+            f"{COORDINATOR} instead"
+        )
+    return join_address(hosts[0], port_of("SkyPilot"))
 
 
-_NODES = "SKYPILOT_NODE_IPS"
+_NODES, _NUM_NODES = "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES"
 _JAX = ("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT")
 _JAXJOB = ("COORDINATOR_ADDRESS", "COORDINATOR_PORT")
 
@@ -147,11 +205,10 @@ LAUNCHERS = (
         "PROCESS_ID",
         address=" ".join(_JAXJOB),
         address_of=_host_and_port(*_JAXJOB),
-        common=True,
     ),
     Launcher(
         "SkyPilot",
-        "SKYPILOT_NUM_NODES",
+        _NUM_NODES,
         "SKYPILOT_NODE_RANK",
         lists=_NODES,
         address_of=_first_node,
@@ -160,10 +217,9 @@ LAUNCHERS = (
         "torchrun",
         "WORLD_SIZE GROUP_WORLD_SIZE LOCAL_WORLD_SIZE",
         "RANK GROUP_RANK LOCAL_RANK",
-        common=True,
     ),
-    Launcher("torchrun's agent", "PET_NNODES PET_NPROC_PER_NODE", "PET_NODE_RANK", common=True),
-    Launcher("xpk", "NNODES", "NODE_RANK", common=True),
+    Launcher("torchrun's agent", "PET_NNODES PET_NPROC_PER_NODE", "PET_NODE_RANK"),
+    Launcher("xpk", "NNODES", "NODE_RANK"),
     Launcher("Flux", "FLUX_JOB_SIZE FLUX_JOB_NNODES", "FLUX_TASK_RANK FLUX_TASK_LOCAL_ID"),
     Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK JSM_NAMESPACE_LOCAL_RANK"),
     Launcher("LSF", "LSF_PM_TASKID", lists="LSB_HOSTS"),
@@ -180,9 +236,9 @@ LAUNCHERS = (
     Launcher("ALPS", "", "ALPS_APP_PE"),
     Launcher("PBS", "PBS_NUM_NODES PBS_TASKNUM", "PBS_NODENUM PBS_VNODENUM"),
     Launcher("Volcano", "VC_WORKER_NUM", "VC_TASK_INDEX VK_TASK_INDEX"),
-    Launcher("SageMaker", lists="SM_HOSTS"),
+    Launcher("SageMaker", lists=_SM),
     Launcher("TensorFlow", lists=_TF),
-    Launcher("DMLC", "DMLC_NUM_WORKER", "DMLC_WORKER_ID", common=True),
+    Launcher("DMLC", "DMLC_NUM_WORKER", "DMLC_WORKER_ID"),
     Launcher("mpirun_rsh", "MPIRUN_NPROCS", "MPIRUN_RANK"),
     Launcher(
         "Cloud TPU",
@@ -208,10 +264,28 @@ def plain(environ: Mapping[str, str]) -> Resolution:
             if not launcher.says_several(environ):
                 continue
             group = _group(launcher, environ)
+            _check_agreement(launcher, group, environ)
         except InvalidArgumentError as error:
             return Resolution(NAME, f"{launcher.name}: not resolved", evidence, error=error)
         return Resolution(NAME, f"{launcher.name} started this process", evidence, group)
     return Resolution(NAME, "no variable of theirs says that there are several processes")
+
+
+def _check_agreement(launcher: Launcher, group: ProcessGroup, environ: Mapping[str, str]) -> None:
+    """Check that no other launcher gives its processes another number, index or address."""
+    for other in LAUNCHERS:
+        if other is launcher or not other.address or not other.says_several(environ):
+            continue
+        theirs = _group(other, environ)
+        if replace(theirs, source=group.source) != group:
+            ours, said = (
+                assignments(defined_variables(one.variables, environ)) for one in (launcher, other)
+            )
+            raise InvalidArgumentError(
+                f"{ours} (from {launcher.name}) and {said} (from {other.name}) describe two runs; "
+                f"unset the variables of one, or set {COUNT}, {INDEX} and {COORDINATOR}, which "
+                "decide"
+            )
 
 
 def refuse_to_run_alone(resolution: Resolution, environ: Mapping[str, str]) -> Resolution:
@@ -225,12 +299,15 @@ def refuse_to_run_alone(resolution: Resolution, environ: Mapping[str, str]) -> R
     other = plain(environ)
     if not other.applies:
         return resolution
-    said = assignments(other.evidence)
-    error = InvalidArgumentError(
-        f"{resolution.name} says that this process is the only one, but {said} says that it is one "
-        f"of several; set {COUNT}, {INDEX} and {COORDINATOR} to decide, or {COUNT}=1 to run alone"
-    )
-    reason = "another launcher says that there are several processes"
+    error, reason = other.error, other.reason
+    if not isinstance(error, UnreadableError):
+        said = assignments(other.evidence)
+        error = InvalidArgumentError(
+            f"{resolution.name} says that this process is the only one, but {said} says that it is "
+            f"one of several; set {COUNT}, {INDEX} and {COORDINATOR} to decide, or {COUNT}=1 to "
+            "run alone"
+        )
+        reason = "another launcher says that there are several processes"
     evidence = {**resolution.evidence, **other.evidence}
     return Resolution(resolution.name, reason, evidence, error=error)
 
