@@ -384,6 +384,7 @@ while "is full" not in subprocess.run(jobs, capture_output=True, text=True).stde
     time.sleep(0.1)
 print(subprocess.run(jobs, capture_output=True, text=True).stderr)
 filler.unlink()
+Path("go.room").touch()
 job.wait(timeout=100)
 print(subprocess.run(jobs, capture_output=True, text=True).stderr)
 """
@@ -392,13 +393,16 @@ print(subprocess.run(jobs, capture_output=True, text=True).stderr)
 WRITES_LATE = """
 import os, time
 
+def wait_for(path):
+    end = time.monotonic() + 100
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.05)
+
 def main(go):
     open(f"{go}.waits", "w").close()
-    end = time.monotonic() + 100
-    while not os.path.exists(go) and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for(go)
     print("x" * 9000, flush=True)
-    time.sleep(2)
+    wait_for(f"{go}.room")
 """
 
 
