@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from . import preferences as preferences
     from . import testing as testing
     from .arrays.array import ShardedArray as ShardedArray
+    from .arrays.checkpoint.read import restore as restore
+    from .arrays.checkpoint.write import save as save
     from .arrays.domain import Domain as Domain
     from .arrays.lowering.as_jax import as_jax as as_jax
     from .arrays.matmul import matmul_sharded as matmul_sharded
@@ -80,6 +82,8 @@ _process_runtime.find = _find_runtime
 
 _MODULES = {
     "arrays.array": "ShardedArray",
+    "arrays.checkpoint.read": "restore",
+    "arrays.checkpoint.write": "save",
     "arrays.domain": "Domain",
     "arrays.mesh": "Mesh",
     "arrays.program": "Program program",

@@ -329,6 +329,14 @@ class AbstractBackend(abc.ABC):
         """The numbers in an array of typed PRNG keys."""
         raise self._no_keys()
 
+    def key_numbers(self, key: Any) -> tuple[Any, Aval, str]:
+        """The numbers in placed PRNG keys as the runtime's own array, and their implementation."""
+        raise self._no_keys()
+
+    def wrap_keys(self, numbers: Any, impl: str, sharding: NamedSharding | None) -> Any:
+        """Typed PRNG keys with these numbers: placed ones, or from the host if None is given."""
+        raise self._no_keys()
+
     def _no_keys(self) -> DTypeError:
         return DTypeError(
             f"keys of jax.random are arrays of JAX's own, and this process runs {self.name!r}; "

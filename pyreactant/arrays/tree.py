@@ -35,6 +35,9 @@ class Trees(Protocol):
     def paths(self, tree: Any) -> list[str]:
         """Where each leaf is, for messages: "['w'][0]"."""
 
+    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
+        """Where each leaf is: names in dictionaries and classes, numbers in sequences."""
+
 
 def broadcast(
     trees: Trees, prefix: Any, tree: Any, is_leaf: IsLeaf, what: str, of: str
@@ -120,6 +123,19 @@ class OpTrees:
             "".join(f"[{entry!r}]" for entry in path)
             for path in optree.tree_paths(tree, namespace=NAMESPACE)
         ]
+
+    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
+        import optree
+
+        def key(entry: Any) -> str | int:
+            if isinstance(entry, optree.NamedTupleEntry):
+                return str(entry.field)
+            number = isinstance(entry.entry, int) and not isinstance(entry, optree.MappingEntry)
+            return entry.entry if number else str(entry.entry)
+
+        self.flatten(tree, is_leaf)
+        places = optree.tree_accessors(tree, is_leaf=is_leaf, namespace=NAMESPACE)
+        return [tuple(map(key, place)) for place in places]
 
 
 _registered: set[type] = set()

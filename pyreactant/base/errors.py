@@ -109,6 +109,14 @@ class RequirementError(PyReactantError, RuntimeError):
         self.problem, self.command = problem, command
 
 
+def kind_of(name: str) -> type["PyReactantError"]:
+    """The kind of error of this name, which another process told; the base for any other name."""
+    kind = globals().get(name)
+    if isinstance(kind, type) and issubclass(kind, PyReactantError):
+        return kind
+    return PyReactantError
+
+
 def no_room(error: Exception) -> RequirementError:
     """The error for a system that does not start a process or a thread."""
     return RequirementError(

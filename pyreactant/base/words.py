@@ -1,4 +1,4 @@
-"""What other programs say when something goes wrong: Python, JAX, XLA, Gloo, Julia, Slurm, libtpu.
+"""What other programs say when something goes wrong: JAX, XLA, Julia, Slurm, tensorstore, ...
 
 Their words are matched here alone, since they may change with each version of them. What this
 package says is never matched: its states, causes and errors travel as data.
@@ -208,3 +208,8 @@ def reason_of_import(error: BaseException) -> str:
     line = next(filter(None, map(str.strip, text.splitlines())), "")
     kind = "" if isinstance(error, ImportError) and line else f"{type(error).__name__}: "
     return f"{kind}{line}".removesuffix(": ").rstrip(".")
+
+
+def tensorstore_reason(error: Exception) -> str:
+    """What tensorstore says of an error, in one line without its specification of the array."""
+    return re.split(r" \[(?:tensorstore_spec|source locations)=?", str(error))[0].splitlines()[0]

@@ -94,18 +94,11 @@ def everywhere(
         raise error
     for process, report in enumerate(reports):
         if report:
-            kind = _kind(report["kind"])
+            kind = errors.kind_of(report["kind"])
             told = kind(f"{what} failed on process {process}: {report['message']}")
             told.failed_process = process
             raise told
     return result  # type: ignore[return-value]
-
-
-def _kind(name: str) -> type[errors.PyReactantError]:
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.PyReactantError):
-        return kind
-    return errors.PyReactantError
 
 
 def equal_everywhere(

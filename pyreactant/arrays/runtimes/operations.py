@@ -285,7 +285,7 @@ def from_jax(array: Any) -> Any:
 def _take(running: Running, array: Any) -> ShardedArray:
     value, aval = running.backend.from_jax(array)
     if not _is_key(array):
-        _check_dtype(aval.dtype)
+        check_dtype(aval.dtype)
     number = _announce("from_jax", aval)
     return ShardedArray(value, intern(aval), running.backend, number)
 
@@ -398,10 +398,11 @@ def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:
 def _check_placement(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> None:
     check_mesh(sharding.mesh)
     sharding.shard_shape(shape)
-    _check_dtype(dtype)
+    check_dtype(dtype)
 
 
-def _check_dtype(dtype: np.dtype[Any]) -> None:
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Check that the runtime holds an element type unchanged; DTypeError if not."""
     backend = current().backend
     held = backend.dtypes()
     if dtype.name not in held:

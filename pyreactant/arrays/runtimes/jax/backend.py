@@ -181,9 +181,17 @@ class JaxBackend(AbstractBackend):
         sharding.shard_shape(key.shape)
         data = self.key_data(key)
         numbers = self.from_blocks(data.shape, data.dtype, sharding, data.__getitem__)
-        wrap = partial(jax.random.wrap_key_data, impl=jax.random.key_impl(key))
-        value = jax.jit(wrap, out_shardings=jax_sharding(self._jax, sharding))(numbers)
+        value = self.wrap_keys(numbers, str(jax.random.key_impl(key)), sharding)
         return value, Aval(key.shape, key.dtype, sharding)
+
+    def key_numbers(self, key: Any) -> tuple[Any, Aval, str]:
+        return *self.from_jax(jax.random.key_data(key)), str(jax.random.key_impl(key))
+
+    def wrap_keys(self, numbers: Any, impl: str, sharding: NamedSharding | None) -> Any:
+        wrap = partial(jax.random.wrap_key_data, impl=impl)
+        if sharding is None:
+            return wrap(numbers)
+        return jax.jit(wrap, out_shardings=jax_sharding(self._jax, sharding))(numbers)
 
     def key_data(self, key: Any) -> np.ndarray:
         return np.asarray(jax.random.key_data(key))

@@ -237,6 +237,19 @@ class JaxTrees:
         leaves = jax.tree.leaves_with_path(wrap_dataclasses(tree))
         return [jax.tree_util.keystr(path) for path, _ in leaves]
 
+    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
+        leaves = jax.tree_util.tree_leaves_with_path(wrap_dataclasses(tree, is_leaf), is_leaf)
+        return [tuple(map(_plain_key, path)) for path, _ in leaves]
+
+
+def _plain_key(entry: Any) -> str | int:
+    match entry:
+        case jax.tree_util.SequenceKey(idx=number) | jax.tree_util.FlattenedIndexKey(key=number):
+            return int(number)
+        case jax.tree_util.GetAttrKey(name=name):
+            return str(name)
+    return str(entry.key)
+
 
 def wrap_dataclasses(tree: Any, is_leaf: IsLeaf | None = None) -> Any:
     """A tree that JAX can flatten: with nodes in place of dataclasses that it does not know."""

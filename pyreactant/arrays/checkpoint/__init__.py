@@ -1,0 +1,1 @@
+"""Checkpoints in Orbax's format, written and read without JAX."""

@@ -1,0 +1,215 @@
+"""The one module that knows tensorstore: zarr arrays in OCDBT databases, or in plain folders.
+
+Each process writes a database of its own, so files need no locks. `merge` makes one database that
+refers to the values in them.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import FileError, RequirementError
+from ...base.words import tensorstore_reason
+from ..sharding import Index
+from .format import Array, array_spec, read_array
+
+IN_FLIGHT = 256 * 2**20
+"""Bytes that are written or read at a time."""
+
+_DATA_FILE = 128 * 2**20
+_CODECS = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
+"""A chunk of zeros is written, too: otherwise a missing chunk reads as zeros."""
+
+_context: Any = None
+
+
+def tensorstore() -> Any:
+    """The module tensorstore.
+
+    Raises:
+        RequirementError: It is not installed.
+    """
+    try:
+        import tensorstore as ts
+    except ImportError as error:
+        raise RequirementError(
+            f"checkpoints need tensorstore, which cannot be imported ({error})",
+            "python -m pip install 'pyreactant[state]'",
+            advice="install it with",
+        ) from None
+    return ts
+
+
+def _one_context() -> Any:
+    # Databases of different contexts cannot be copied into each other.
+    global _context
+    if _context is None:
+        _context = tensorstore().Context({"file_io_locking": {"mode": "none"}})
+    return _context
+
+
+def _database(folder: Path) -> dict[str, Any]:
+    return {
+        "driver": "ocdbt",
+        "base": {"driver": "file", "path": f"{folder}/"},
+        "config": {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000},
+        "target_data_file_size": _DATA_FILE,
+    }
+
+
+def write_arrays(
+    folder: Path,
+    arrays: Mapping[str, Array],
+    pieces: Iterable[tuple[str, Index, np.ndarray]],
+    *,
+    describe: bool,
+) -> int:
+    """Write parts of arrays into a database of this process's own.
+
+    Args:
+        folder: The database.
+        arrays: All arrays by name.
+        pieces: Whole chunks: name of the array, place, elements.
+        describe: Whether to write the metadata of all arrays, which one process does.
+
+    Returns:
+        Bytes of the pieces.
+
+    Raises:
+        FileError: The database cannot be written.
+    """
+    ts = tensorstore()
+    opened: dict[str, Any] = {}
+
+    def array(name: str) -> Any:
+        if name not in opened:
+            spec = {
+                "driver": "zarr3",
+                "kvstore": {**_database(folder), "path": f"{name}/"},
+                "metadata": array_spec(arrays[name]),
+                **_CODECS,
+            }
+            how = {"create": True} if describe else {"open": True, "assume_metadata": True}
+            opened[name] = ts.open(spec, context=_one_context(), **how)
+        return opened[name]
+
+    written, in_flight = 0, 0
+    futures: deque[tuple[Any, int]] = deque()
+    try:
+        for name in arrays if describe else ():
+            array(name)
+        for name, index, data in pieces:
+            target = array(name).result()[index] if index else array(name).result()
+            futures.append(
+                (target.write(data, can_reference_source_data_indefinitely=True), data.nbytes)
+            )
+            written += data.nbytes
+            in_flight += data.nbytes
+            while in_flight > IN_FLIGHT:
+                future, size = futures.popleft()
+                future.result()
+                in_flight -= size
+        for future, _ in futures:
+            future.result()
+        for future in opened.values():
+            future.result()
+    except (ValueError, OSError, RuntimeError) as error:
+        raise _unwritable(folder, error) from None
+    return written
+
+
+def merge(folder: Path, databases: Sequence[Path]) -> None:
+    """Make one database, which refers to the values in the databases of the processes."""
+    ts = tensorstore()
+    context = _one_context()
+    try:
+        parts = [ts.KvStore.open(_database(part), context=context) for part in databases]
+        whole = ts.KvStore.open(_database(folder), context=context).result()
+        transaction = ts.Transaction(atomic=True)
+        within = whole.with_transaction(transaction)
+        for copy in [part.result().experimental_copy_range_to(within) for part in parts]:
+            copy.result()
+        transaction.commit_async().result()
+    except (ValueError, OSError, RuntimeError) as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: Exception) -> FileError:
+    return FileError(
+        f"{folder}: cannot be written ({tensorstore_reason(error)}); free some space there, or "
+        "name a folder that can be written"
+    )
+
+
+class DamageError(Exception):
+    """An array that cannot be read whole; the text says where."""
+
+
+class Reader:
+    """The arrays of one item of a checkpoint.
+
+    Args:
+        folder: The item.
+        ocdbt: Whether they are in a database, and not each in a folder.
+        zarr3: Their format, zarr 3 or 2.
+    """
+
+    def __init__(self, folder: Path, *, ocdbt: bool, zarr3: bool) -> None:
+        self._base = _database(folder) if ocdbt else {"driver": "file", "path": f"{folder}/"}
+        self._driver, self._file = ("zarr3", "zarr.json") if zarr3 else ("zarr", ".zarray")
+        self._opened: dict[str, Any] = {}
+
+    def describe(self, names: Sequence[str]) -> dict[str, tuple[Array, bytes]]:
+        """Arrays by name, with the text of their zarr metadata.
+
+        Raises:
+            DamageError: The metadata of one cannot be read.
+        """
+        name, texts = "", {}
+        try:
+            base = tensorstore().KvStore.open(self._base, context=_one_context()).result()
+            reads = {name: base.read(f"{name}/{self._file}") for name in names}
+            for name, future in reads.items():
+                if (found := future.result()).state != "value":
+                    raise ValueError(f"{self._file} is missing")
+                texts[name] = bytes(found.value)
+            return {name: (read_array(text), text) for name, text in texts.items()}
+        except (ValueError, OSError, RuntimeError) as error:
+            raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
+
+    def read(self, name: str, index: Index) -> Any:
+        """Begin to read a block; `result` waits for it."""
+        if name not in self._opened:
+            spec = {
+                "driver": self._driver,
+                "kvstore": {**self._base, "path": self._path(name)},
+                **_CODECS,
+            }
+            self._opened[name] = tensorstore().open(
+                spec, context=_one_context(), open=True, read=True
+            )
+        try:
+            array = self._opened[name].result()
+            return (array[index] if index else array).read()
+        except (ValueError, OSError, RuntimeError) as error:
+            raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
+
+    def result(self, future: Any, name: str, index: Index) -> np.ndarray:
+        """A block that `read` began to read.
+
+        Raises:
+            DamageError: A chunk is missing, or its checksum is wrong.
+        """
+        try:
+            return np.asarray(future.result())
+        except (ValueError, OSError, RuntimeError) as error:
+            place = ", ".join(f"{s.start}:{s.stop}" for s in index)
+            why = tensorstore_reason(error)
+            raise DamageError(f"array {name}, block [{place}]: {why}") from None
+
+    def _path(self, name: str) -> str:
+        base: str = "" if self._base["driver"] == "ocdbt" else self._base["path"]
+        return f"{base}{name}/"

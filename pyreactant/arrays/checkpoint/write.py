@@ -1,0 +1,435 @@
+"""Write one checkpoint: a copy of this process's blocks, and files that appear as a whole.
+
+Every block is written once, by one of the processes that hold it. So the bytes are spread evenly,
+and no process holds a whole array.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import (
+    DTypeError,
+    FileError,
+    InvalidArgumentError,
+    MismatchError,
+    PyReactantError,
+    ShardingError,
+)
+from ...base.files import sync
+from ..array import ShardedArray
+from ..dtypes import as_array, is_traced
+from ..runtimes.runtime import Running, current
+from ..sharding import Device, Index, NamedSharding, Shard
+from . import format
+from .agree import Agreement, host, shared
+from .format import Array, Entry, Keys, chunk_shape, name_of, path_text
+from .store import Reader, merge, tensorstore, write_arrays
+
+Piece = tuple[str, Index, np.ndarray]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A tree at one moment, as far as this process writes it.
+
+    Attributes:
+        entries: All leaves.
+        arrays: All arrays by name.
+        strings: All text by name.
+        pieces: The chunks that this process writes.
+        digest: Of all that must be the same on every process.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    strings: dict[str, str] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+    digest: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that this process writes."""
+        return sum(data.nbytes for _, _, data in self.pieces)
+
+
+def save(folder: str | os.PathLike[str], tree: Any) -> None:
+    """Write a tree of arrays as a checkpoint in Orbax's format. Collective.
+
+    The folder appears when it is whole. It lies on a disk that all processes share. Each process
+    writes its own blocks, each block once. Needs the extra ``state`` (tensorstore).
+
+    Args:
+        folder: A new folder.
+        tree: Dictionaries, lists, tuples and dataclasses of arrays: `ShardedArray`, `jax.Array`
+            with typed PRNG keys among them, or NumPy arrays that are the same on every process;
+            also numbers and text of Python.
+
+    Raises:
+        FileError: The folder exists, cannot be written, or is not seen by every process.
+        InvalidArgumentError: A leaf is none of these.
+        MismatchError: The trees of the processes differ.
+        RequirementError: tensorstore is not installed.
+
+    Examples:
+        >>> pr.save("weights", {"w": x, "step": 3})
+        >>> pr.restore("weights")["step"]
+        3
+    """
+    target = Path(folder).resolve()
+    agreement = shared()
+
+    taken = Snapshot()
+
+    def prepare() -> str:
+        nonlocal taken
+        tensorstore()
+        if target.exists():
+            raise FileError(f"{target} exists already; name a new folder for the checkpoint")
+        taken = snapshot(current(), tree)
+        return taken.digest
+
+    agreement.round(f"save {target.name}", prepare, equal_trees)
+    write(agreement, target, taken, item="state")
+
+
+def equal_trees(digests: Sequence[str]) -> None:
+    """Check that every process saves the same tree; MismatchError names those that do not."""
+    odd = [process for process, digest in enumerate(digests) if digest != digests[0]]
+    if odd:
+        raise MismatchError(
+            "a checkpoint has one tree: every process must give the same structure, shapes, "
+            f"shardings, numbers and NumPy arrays, but process {', '.join(map(str, odd[:20]))} "
+            "differs from process 0; give arrays that differ a sharding (from_process_local)"
+        )
+
+
+def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> None:
+    """Write a snapshot into a temporary folder and rename that. Collective; in any thread.
+
+    Raises:
+        FileError: The folder cannot be written, or is not shared.
+    """
+    what = f"save {target.name}"
+
+    def start() -> str:
+        name = f"{target.name}{format.TEMPORARY}-{secrets.token_hex(4)}"
+        if agreement.process == 0:
+            with _written(target, taken.nbytes):
+                (target.parent / name / item).mkdir(parents=True)
+        return name
+
+    temporary = target.parent / agreement.round(what, start, lambda names: names[0])
+    folder = temporary / item
+    try:
+        agreement.round(what, lambda: [host(), folder.is_dir()], lambda rows: _shared(rows, target))
+
+        def blocks() -> None:
+            part = folder / f"ocdbt.process_{agreement.process}"
+            with _written(target, taken.nbytes):
+                if taken.pieces or agreement.process == 0:
+                    part.mkdir()
+                    describe = agreement.process == 0
+                    write_arrays(part, taken.arrays, taken.pieces, describe=describe)
+                    _sync_folder(part)
+
+        agreement.round(what, blocks)
+
+        def finish() -> None:
+            if agreement.process == 0:
+                with _written(target, taken.nbytes):
+                    _finish(temporary, item, taken)
+                    temporary.rename(target)
+                    _sync_folder(target.parent)
+
+        agreement.round(what, finish)
+    except PyReactantError:
+        if agreement.process == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _shared(rows: Sequence[Sequence[Any]], target: Path) -> None:
+    blind = [f"{name} (process {number})" for number, (name, sees) in enumerate(rows) if not sees]
+    if blind:
+        raise FileError(
+            f"{target.parent} must be one folder on all machines, but what process 0 on "
+            f"{rows[0][0]} wrote there is not seen by {', '.join(blind[:20])}; name a folder on a "
+            "shared file system"
+        )
+
+
+def _finish(temporary: Path, item: str, taken: Snapshot) -> None:
+    """Write all that is not in the databases of the processes."""
+    folder = temporary / item
+    merge(folder, sorted(folder.glob("ocdbt.process_*")))
+    impls = {name_of(e.keys): e.key_impl for e in taken.entries if e.key_impl is not None}
+    (folder / format.KEY_TYPES).parent.mkdir()
+    texts = {
+        format.METADATA: format.tree_text(taken.entries),
+        format.STRINGS: json.dumps(taken.strings),
+        format.KEY_TYPES: format.key_types_text(taken.arrays, impls),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    stored = Reader(folder, ocdbt=True, zarr3=True).describe(list(taken.arrays))
+    files = {name: format.digest((folder / name).read_bytes()) for name in metadata_files(folder)}
+    arrays = {name: format.digest(text) for name, (_, text) in stored.items()}
+    (folder / format.DIGESTS).write_text(format.digests_text(files, arrays), encoding="utf-8")
+    step = format.step_text(item, time.time_ns())
+    (temporary / format.STEP_METADATA).write_text(step, encoding="utf-8")
+    for path in (folder, folder / "d", temporary):
+        for file in path.iterdir():
+            if file.is_file():
+                sync(file)
+        _sync_folder(path)
+
+
+def metadata_files(folder: Path) -> list[str]:
+    """The files of an item that have no checksums of their own for what they say."""
+    names = [format.METADATA, format.STRINGS, format.KEY_TYPES, "manifest.ocdbt"]
+    return names + sorted(f"d/{path.name}" for path in (folder / "d").iterdir())
+
+
+def _sync_folder(path: Path) -> None:
+    with contextlib.suppress(OSError):  # some file systems cannot sync folders
+        sync(path)
+
+
+@contextlib.contextmanager
+def _written(target: Path, nbytes: int) -> Iterator[None]:
+    """Say of what the system refuses where it is, and what this process writes."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"{target}: cannot be written on {host()} ({error.strerror or error}); this process "
+            f"writes {nbytes} bytes there: free some space, or name a folder that can be written"
+        ) from None
+
+
+_NUMBERS: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
+"""Types of Python's numbers, as Orbax stores them."""
+
+
+def snapshot(running: Running, tree: Any) -> Snapshot:
+    """Copy what this process writes of a tree; no communication.
+
+    Blocks in the host's memory, as on a CPU, are held and not copied: JAX does not reuse the memory
+    of a donated array that somebody else holds.
+
+    Raises:
+        InvalidArgumentError: A leaf cannot be in a checkpoint, or two leaves have one name.
+    """
+    trees = running.backend.trees
+
+    def is_empty(node: Any) -> bool:
+        return format.kind_of_empty(node) is not None
+
+    keys = trees.keys(tree, is_empty)
+    leaves = trees.flatten(tree, is_empty)[0]
+    taken, compared = Snapshot(), hashlib.blake2b(digest_size=16)
+    _check_names(keys)
+    for number, (where, leaf) in enumerate(zip(keys, leaves, strict=True)):
+        name = name_of(where)
+        try:
+            part = _leaf(running, number, leaf)
+        except PyReactantError as error:
+            raise type(error)(f"save: {path_text(where)}: {error}") from None
+        taken.entries.append(Entry(where, part.kind, part.impl))
+        if part.text is not None:
+            taken.strings[name] = part.text
+        if part.array is not None:
+            taken.arrays[name] = part.array
+        taken.pieces += [(name, index, data) for index, data in part.pieces]
+        compared.update(repr((where, part.kind, part.impl, part.array, part.compared)).encode())
+    taken.digest = compared.hexdigest()
+    return taken
+
+
+def _check_names(keys: Sequence[Keys]) -> None:
+    if () in keys:
+        raise InvalidArgumentError(
+            'save takes a tree of arrays, got a single one; give a dictionary such as {"x": x}'
+        )
+    seen: dict[str, Keys] = {}
+    for where in keys:
+        name = name_of(where)
+        parts = name.split("/")
+        before = [name, *("/".join(parts[:n]) for n in range(1, len(parts)))]
+        if "" in parts or {".", ".."} & set(parts) or any(part in seen for part in before):
+            other = next((seen[part] for part in before if part in seen), where)
+            raise InvalidArgumentError(
+                f"save: {path_text(where)} and {path_text(other)} have one name in a checkpoint, "
+                f"{name!r}; names are joined with '.', are not empty, and '/' separates folders: "
+                "rename a key"
+            )
+        seen[name] = where
+
+
+@dataclass(slots=True)
+class _Leaf:
+    kind: str = format.ARRAY
+    array: Array | None = None
+    impl: str | None = None
+    text: str | None = None
+    pieces: list[tuple[Index, np.ndarray]] = field(default_factory=list)
+    compared: str = ""
+
+
+def _leaf(running: Running, number: int, leaf: Any) -> _Leaf:
+    if (empty := format.kind_of_empty(leaf)) is not None:
+        return _Leaf(empty)
+    if isinstance(leaf, str):
+        return _Leaf(format.STRING, text=leaf, compared=leaf)
+    if type(leaf) in _NUMBERS:
+        return _host(running, number, _number(leaf), kind=format.SCALAR)
+    if isinstance(leaf, ShardedArray) or hasattr(leaf, "addressable_shards"):
+        return _placed(running, number, leaf)
+    if isinstance(leaf, (np.ndarray, np.generic, complex)):
+        return _host(running, number, as_array(leaf))
+    if is_traced(leaf):
+        as_array(leaf)  # says so
+    raise InvalidArgumentError(
+        f"a checkpoint holds arrays, numbers and text, got {type(leaf).__name__}; save without "
+        "it, or mark the field of its dataclass as static"
+    )
+
+
+def _number(leaf: Any) -> np.ndarray:
+    try:
+        return np.asarray(leaf, _NUMBERS[type(leaf)])
+    except OverflowError:
+        raise DTypeError(
+            f"a whole number in a checkpoint has 64 bits, got one of {leaf.bit_length()}"
+        ) from None
+
+
+def _host(running: Running, number: int, data: np.ndarray, kind: str = format.ARRAY) -> _Leaf:
+    """An array that every process holds whole; it is copied, since the user may change it."""
+    array = Array(data.shape, data.dtype.name, chunk_shape(data.shape, data.shape, data.itemsize))
+    several = running.group.num_processes
+    compared = hashlib.blake2b(np.ascontiguousarray(data).tobytes()) if several > 1 else None
+    places = list(_chunks(tuple(slice(0, n) for n in data.shape), array.chunk))
+    pieces = [
+        (index, np.array(data[index] if index else data))
+        for at, index in enumerate(places)
+        if (number + at) % several == running.group.process_index
+    ]
+    return _Leaf(kind, array, None, None, pieces, compared.hexdigest() if compared else "")
+
+
+def _placed(running: Running, number: int, leaf: Any) -> _Leaf:
+    """An array in blocks on devices."""
+    backend, impl = running.backend, None
+    if not isinstance(leaf, ShardedArray):
+        if is_traced(leaf):
+            as_array(leaf)
+        several = running.group.num_processes > 1
+        if several and leaf.is_fully_addressable:  # each process has its own copy
+            return _own(running, number, leaf)
+    value = leaf._value if isinstance(leaf, ShardedArray) else leaf
+    if _is_key(leaf):
+        value, aval, impl = backend.key_numbers(value)
+    elif isinstance(leaf, ShardedArray):
+        leaf.block_until_ready()
+        aval = leaf.aval
+    else:
+        try:
+            value, aval = backend.from_jax(leaf)
+        except ShardingError:
+            if not leaf.is_fully_addressable:
+                raise
+            return _own(running, number, leaf)
+    shape, sharding, dtype = aval.shape, aval.sharding, np.dtype(aval.dtype)
+    as_array(np.empty(0, dtype))  # a type that the project knows
+    block = sharding.shard_shape(shape)
+    array = Array(shape, dtype.name, chunk_shape(shape, block, dtype.itemsize))
+    shards = {_start(shard.index): shard for shard in backend.addressable_shards(value)}
+    held: dict[tuple[int, ...], np.ndarray] = {}
+    pieces = []
+    for start, index in _mine(
+        sharding, shape, array.chunk, running.group.process_index, number, backend.devices()
+    ):
+        pieces.append((index, _part(shards, held, start, index)))
+    return _Leaf(format.ARRAY, array, impl, None, pieces, str(sharding))
+
+
+def _own(running: Running, number: int, leaf: Any) -> _Leaf:
+    """An array of JAX that lies in this process alone."""
+    if not _is_key(leaf):
+        return _host(running, number, as_array(leaf))
+    numbers, _, impl = running.backend.key_numbers(leaf)
+    part = _host(running, number, np.asarray(numbers))
+    part.impl = impl
+    return part
+
+
+def _is_key(leaf: Any) -> bool:
+    return str(leaf.dtype).startswith("key<")
+
+
+def _part(
+    shards: dict[tuple[int, ...], Shard],
+    held: dict[tuple[int, ...], np.ndarray],
+    start: tuple[int, ...],
+    index: Index,
+) -> np.ndarray:
+    """A chunk of a block, which is read from its device once."""
+    if start not in held:
+        held[start] = shards[start].data
+    inside: Any = tuple(
+        slice(s.start - first, s.stop - first) for s, first in zip(index, start, strict=True)
+    )
+    return held[start][(*inside, ...)]
+
+
+def _start(index: Index) -> tuple[int, ...]:
+    return tuple(s.start for s in index)
+
+
+def _chunks(block: Index, chunk: Sequence[int]) -> Iterator[Index]:
+    """The chunks of a block, row-major."""
+    counts = [-(-(s.stop - s.start) // n) for s, n in zip(block, chunk, strict=True)]
+    for place in np.ndindex(*counts):
+        yield tuple(
+            slice(s.start + i * n, min(s.start + (i + 1) * n, s.stop))
+            for s, i, n in zip(block, place, chunk, strict=True)
+        )
+
+
+@lru_cache(maxsize=4096)
+def _mine(
+    sharding: NamedSharding,
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...],
+    process: int,
+    number: int,
+    devices: tuple[Device, ...],
+) -> tuple[tuple[tuple[int, ...], Index], ...]:
+    """The chunks of an array that a process writes, each with the first element of its block.
+
+    The processes that hold a block take its chunks in turn, and begin with another one for each
+    array.
+    """
+    mine: list[tuple[tuple[int, ...], Index]] = []
+    for start, (block, positions) in sharding.block_holders(
+        sharding.mesh.device_ids, shape
+    ).items():
+        holders = sorted({devices[position].process_index for position in positions})
+        if process in holders:
+            turn = holders.index(process) - number
+            chunks = enumerate(_chunks(block, chunk))
+            mine += [(start, index) for at, index in chunks if (at - turn) % len(holders) == 0]
+    return tuple(mine)

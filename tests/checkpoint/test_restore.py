@@ -1,0 +1,303 @@
+"""Save and restore in one process: values, Orbax on the other side, damage, and bad input."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from tests import harness
+from tests.checkpoint import trees
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+@pytest.fixture
+def xy(backend: str) -> pr.NamedSharding:
+    return pr.NamedSharding(pr.Mesh((2, 4), ("x", "y")), ("x", "y"))
+
+
+def test_every_type_comes_back_bit_for_bit(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    pr.save(tmp_path / "c", trees.tree_of(xy))
+    trees.check(pr.restore(tmp_path / "c", like=trees.tree_of(xy)), xy)
+    plain = pr.restore(tmp_path / "c")
+    for name, array in plain["typed"].items():
+        assert trees.bits(array) == trees.bits(trees.values(name, (8, 8)))
+    assert plain["layer"]["b"] is None
+    assert plain["pair"] == {"first": [np.float32(3)], "second": ()}
+    assert plain["numbers"] == [3, 2.5, True, "text", {}]
+    assert list(tmp_path.iterdir()) == [tmp_path / "c"]
+
+
+def test_a_part_onto_other_meshes(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    w = np.arange(64, dtype=np.float32).reshape(8, 8)
+    pr.save(tmp_path / "c", {"w": pr.device_put(w, xy), "other": np.zeros(3)})
+    some = pr.NamedSharding(pr.Mesh((2,), ("d",), [6, 1]), (None, "d"))
+    aval = pr.Aval((8, 8), np.dtype(np.float32), some)
+    for found in (
+        pr.restore(tmp_path / "c", like={"w": aval}),
+        pr.restore(tmp_path / "c", like={"w": w}, shardings=some),
+        pr.restore(tmp_path / "c", shardings={"w": some, "other": None}),
+    ):
+        assert found["w"].sharding == some
+        np.testing.assert_array_equal(found["w"].gather(), w)
+    assert type(found["other"]) is np.ndarray
+
+
+@pytest.mark.only("jax")
+def test_arrays_of_jax_and_keys(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    rows = pr.NamedSharding(xy.mesh, ("x",)).to_jax()
+
+    def start() -> Any:
+        w = {"w": jnp.ones((8, 4)), "half": jnp.ones((8,), jnp.bfloat16)}
+        return {
+            "w": w,
+            "opt": optax.adam(1e-3).init(w),
+            "keys": jax.random.split(jax.random.key(3), 4),
+        }
+
+    state = {**start(), "key": jax.random.key(5, impl="rbg")}
+    state["keys"] = jax.device_put(state["keys"], rows)
+    pr.save(tmp_path / "c", state)
+    like = {**jax.eval_shape(start), "key": state["key"]}
+    found = pr.restore(tmp_path / "c", like=like, shardings={**dict.fromkeys(like), "w": rows})
+    assert found["w"]["w"].sharding == rows
+    assert type(found["opt"][0]) is type(state["opt"][0])
+    assert jax.random.key_impl(found["key"]) == "rbg"
+    for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(found), strict=True):
+        assert one.dtype == other.dtype
+        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = jax.random.key_data(one), jax.random.key_data(other)
+        np.testing.assert_array_equal(one, other)
+    placed = pr.restore(tmp_path / "c", like={"keys": state["keys"]})["keys"]
+    assert placed.sharding == rows
+    with pytest.raises(pr.InvalidArgumentError, match=r"is keys of rbg.*keys of threefry2x32"):
+        pr.restore(tmp_path / "c", like={"key": jax.random.key(0)})
+
+
+@pytest.fixture(scope="module")
+def of_orbax(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A step that Orbax's manager wrote, with zarr 2 and its defaults."""
+    folder = tmp_path_factory.mktemp("orbax")
+    code = (
+        "import sys, jax, numpy as np, orbax.checkpoint as ocp\n"
+        "tree = {'w': jax.numpy.arange(24.).reshape(4, 6), 'n': 3, 'l': [np.ones(2), None],\n"
+        "        'b': jax.numpy.ones(3, 'bfloat16'), 'k': jax.random.key(7)}\n"
+        "manager = ocp.CheckpointManager(sys.argv[1])\n"
+        "manager.save(5, args=ocp.args.Composite(state=ocp.args.StandardSave(tree)))\n"
+        "manager.wait_until_finished()\n"
+        "plain = ocp.StandardCheckpointer()\n"
+        "plain.save(sys.argv[1] + '/plain', tree)\n"
+        "plain.wait_until_finished()\n"
+    )
+    argv = [sys.executable, "-c", code, str(folder)]
+    done = harness.run(argv, env=harness.environment(JAX_PLATFORMS="cpu"), timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.only("jax")
+@pytest.mark.parametrize("where", ["5", "5/state", "plain"])
+def test_what_orbax_wrote_is_read(where: str, of_orbax: Path) -> None:
+    import jax
+
+    found = pr.restore(of_orbax / where)
+    np.testing.assert_array_equal(found["w"], np.arange(24.0).reshape(4, 6))
+    assert found["n"] == 3
+    assert found["l"][1] is None
+    assert found["b"].dtype.name == "bfloat16"
+    assert jax.random.key_impl(found["k"]) == "threefry2x32"
+
+
+@pytest.mark.only("jax")
+def test_orbax_reads_what_was_written(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    w = np.arange(64, dtype=np.float32).reshape(8, 8)
+    tree = {"w": pr.device_put(w, xy), "l": [np.arange(3), (2.5, {})], "n": 4, "t": "text"}
+    tree["b"] = pr.device_put(trees.values("bfloat16", (8, 8)), xy)
+    pr.save(tmp_path / "7", tree)
+    code = (
+        "import sys, jax, numpy as np, orbax.checkpoint as ocp\n"
+        "from jax.sharding import NamedSharding, PartitionSpec\n"
+        "folder = sys.argv[1]\n"
+        "w = np.arange(64, dtype=np.float32).reshape(8, 8)\n"
+        "def check(found):\n"
+        "    assert np.array_equal(found['w'], w), found\n"
+        "    assert found['b'].dtype == 'bfloat16' and found['l'][1][0] == 2.5\n"
+        "    assert found['t'] == 'text' and found['n'] == 4, found\n"
+        "check(ocp.v1.load(folder + '/7'))\n"
+        "check(ocp.StandardCheckpointer().restore(folder + '/7/state'))\n"
+        "manager = ocp.CheckpointManager(folder)\n"
+        "assert manager.all_steps() == [7]\n"
+        "args = ocp.args.Composite(state=ocp.args.StandardRestore())\n"
+        "check(manager.restore(7, args=args)['state'])\n"
+        "mesh = jax.make_mesh((2,), ('d',))\n"
+        "like = {'w': jax.ShapeDtypeStruct((8, 8), 'float32',\n"
+        "        sharding=NamedSharding(mesh, PartitionSpec(None, 'd')))}\n"
+        "only = ocp.args.PyTreeRestore(item=like, partial_restore=True,\n"
+        "    restore_args=ocp.checkpoint_utils.construct_restore_args(like))\n"
+        "found = ocp.PyTreeCheckpointer().restore(folder + '/7/state', args=only)\n"
+        "assert np.array_equal(found['w'], w) and len(found['w'].addressable_shards) == 2\n"
+    )
+    settings = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    done = harness.run(argv, env=harness.environment(**settings), timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+SMALL = {"w": np.arange(600, dtype=np.float32), "n": 3, "t": "text"}
+
+
+def _equal(found: Any) -> bool:
+    same = found["w"].tobytes() == SMALL["w"].tobytes() and found["w"].dtype == np.float32
+    return same and found["n"] == 3 and found["t"] == "text" and set(found) == set(SMALL)
+
+
+def _flips(folder: Path, data: bool, stride: int) -> Iterator[tuple[Path, int]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.parent.parent.name.startswith("ocdbt.process_") == data:
+            for bit in range(0, path.stat().st_size * 8, stride):
+                yield path, bit
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("of_data", "stride"),
+    [(False, 61), (True, 61), pytest.param(False, 1, marks=pytest.mark.slow)],
+)
+def test_no_flipped_bit_gives_wrong_numbers(of_data: bool, stride: int, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    pr.save(folder, SMALL)
+    refused = flips = 0
+    for path, bit in _flips(folder, of_data, stride):
+        data = path.read_bytes()
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        flips += 1
+        try:
+            assert _equal(pr.restore(folder)), f"{path.name}: bit {bit}"
+        except pr.MismatchError:
+            refused += 1
+        path.write_bytes(data)
+    assert _equal(pr.restore(folder))
+    assert refused > flips / 4 > 20
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ("ocdbt.process_0/d/*", r"array w, block \[0:600\]"),
+        ("manifest.ocdbt", "the file manifest.ocdbt is missing"),
+        ("_METADATA", "is no checkpoint"),
+    ],
+)
+def test_what_is_missing_is_named(files: str, words: str, tmp_path: Path) -> None:
+    pr.save(tmp_path / "c", SMALL)
+    for file in (tmp_path / "c" / "state").glob(files):
+        file.unlink()
+    with pytest.raises(pr.PyReactantError, match=words):
+        pr.restore(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "words"),
+    [
+        (print, "['x']: a checkpoint holds arrays, numbers and text, got builtin_function"),
+        (np.array([object()]), "['x']: no runtime holds arrays of Python objects"),
+        (2**64, "['x']: a whole number in a checkpoint has 64 bits, got one of 65"),
+        (np.array("text"), "['x']: no runtime holds dtype"),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold(leaf: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        pr.save(tmp_path / "c", {"good": 1, "x": leaf})
+    assert words in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        (np.zeros(3), "save takes a tree of arrays, got a single one"),
+        ({"a.b": 1, "a": {"b": 2}}, "have one name in a checkpoint, 'a.b'"),
+        ({"l": {1: 1}, "l.1": 2}, "have one name in a checkpoint, 'l.1'"),
+        ({"a": 1, "a/b": 2}, "'/' separates folders"),
+        ({"": 1}, "are not empty"),
+        ({"../x": 1}, "rename a key"),
+    ],
+)
+def test_names_that_a_checkpoint_cannot_have(tree: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        pr.save(tmp_path / "c", tree)
+    assert words in str(caught.value)
+
+
+def test_what_like_asks_for_is_there(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    pr.save(tmp_path / "c", {"w": np.zeros((8, 8), np.float32), "n": 3, "t": "x"})
+    missing = {f"m{i:02}": 0 for i in range(30)}
+    for like, words in (
+        (missing, "lacks ['m00'], "),
+        (missing, "['m19'] and 10 more; it has ['n'], ['t'], ['w']"),
+        ({"w": np.zeros((8, 4), np.float32)}, "['w'] is float32[8, 8], and float32[8, 4] was"),
+        ({"w": np.zeros((8, 8)), "n": 1.5}, "['n'] is int64[], and float64[] was asked for, ['w']"),
+        ({"n": "3"}, "['n'] is an array, and str was asked for"),
+        ({"t": 3}, "['t'] is text, and int was asked for"),
+        ({"n": print}, "['n'] is builtin_function_or_method"),
+    ):
+        with pytest.raises(pr.InvalidArgumentError) as caught:
+            pr.restore(tmp_path / "c", like=like)
+        assert words in str(caught.value)
+    with pytest.raises(pr.ShardingError, match=r"restore: \['n'\]: .*more than the 0 of the"):
+        pr.restore(tmp_path / "c", like={"n": np.int64(0)}, shardings=xy)
+    with pytest.raises(pr.InvalidArgumentError, match="restore: shardings must have the structure"):
+        pr.restore(tmp_path / "c", shardings={"w": xy})
+
+
+def test_folders_that_are_no_checkpoint(tmp_path: Path) -> None:
+    pr.save(tmp_path / "steps" / "3", {"n": 3})
+    for folder, words in (
+        (tmp_path / "absent", "is no checkpoint (No such file or directory)"),
+        (tmp_path / "steps", "but this has 3; name the folder of a step"),
+    ):
+        with pytest.raises(pr.FileError) as caught:
+            pr.restore(folder)
+        assert words in str(caught.value)
+    with pytest.raises(pr.FileError, match="exists already; name a new folder"):
+        pr.save(tmp_path / "steps" / "3", {"n": 3})
+    (tmp_path / "file").touch()
+    with pytest.raises(pr.FileError, match=r"cannot be written on .*Not a directory.* 8 bytes"):
+        pr.save(tmp_path / "file" / "c", {"n": 3})
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    harness.require(os.geteuid() == 0, "to mount a file system, one must be root")
+    harness.require(harness.run(mount).returncode == 0, "a file system can be mounted")
+    try:
+        pr.save(tmp_path / "1", {"n": 3})
+        with pytest.raises(pr.FileError, match="No space left on device"):
+            pr.save(tmp_path / "2", {"w": np.ones(2**20)})
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]
+        assert pr.restore(tmp_path / "1") == {"n": 3}
+    finally:
+        harness.run(["umount", str(tmp_path)])
+
+
+def test_tensorstore_is_required(tmp_path: Path) -> None:
+    (tmp_path / "tensorstore.py").write_text("raise ImportError('not here')")
+    code = "import pyreactant as pr; pr.save('c', {'n': 3})"
+    settings = harness.environment(PYREACTANT_PLATFORM="cpu")
+    settings["PYTHONPATH"] = f"{tmp_path}:{settings['PYTHONPATH']}"
+    done = harness.run([sys.executable, "-c", code], env=settings, cwd=tmp_path)
+    assert "RequirementError: checkpoints need tensorstore" in done.stderr
+    assert "pip install 'pyreactant[state]'" in done.stderr
+    shutil.rmtree(tmp_path / "c", ignore_errors=True)
