@@ -73,10 +73,10 @@ class Three:
 
 
 @contextmanager
-def three(folder: Path, wait: str) -> Iterator[Three]:
-    """Three supervisors whose programs wait in their first start."""
+def three(folder: Path, wait: str, program: str = PROGRAM) -> Iterator[Three]:
+    """Three supervisors whose programs do not end in their first start."""
     argv = [*RUN, "--out", str(folder / "run"), "--max-restarts=1", "--min-processes=2"]
-    argv += [f"--start-timeout={wait}", "--", script(folder, PROGRAM)]
+    argv += [f"--start-timeout={wait}", "--", script(folder, program)]
     run = Three(folder, argv, task_environments(folder, 3))
     with running_tasks([argv] * 3, run.environments, folder) as run.supervisors:
         yield run
@@ -109,6 +109,35 @@ def test_the_run_goes_on_without_a_machine(tmp_path: Path) -> None:
     rows = report["processes"]
     assert [row["process_index"] for row in rows if row["exit_code"] == 0] == [0, 1]
     assert rows[1]["state"].startswith("lost in phase ")
+
+
+TRAINS = (
+    READY
+    + """
+import numpy as np
+import pyreactant as pr
+
+pr.initialize()
+mesh = pr.Mesh((len(pr.devices()),), ("x",))
+ones = pr.device_put(np.ones(12), pr.NamedSharding(mesh, ("x",)))
+if os.environ["PYREACTANT_RESTART_COUNT"] == "0":
+    ready()
+    while True:
+        ones.gather()
+print(pr.num_processes(), ones.gather().sum(), flush=True)
+"""
+)
+
+
+def test_a_sharded_program_goes_on(tmp_path: Path) -> None:
+    """The others fail in a collective operation before their machine is known to be gone."""
+    with three(tmp_path, "2", TRAINS) as run_of_three:
+        run_of_three.lose(2)
+        assert [s.wait(90) for s in run_of_three.supervisors[:2]] == [0, 0]
+    run = Run([], tmp_path / "run")
+    assert run.log(1).splitlines()[-1] == b"2 12.0"
+    assert "process 2 " in run.report["restarts"][0]["summary"]
+    assert not left_behind(tmp_path)
 
 
 def test_a_machine_comes_back(tmp_path: Path) -> None:
