@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .errors import DeadlineError, ExitCode, PyReactantError, RequirementError
+from .errors import DeadlineError, ExitCode, PyReactantError, as_data, from_data
 from .packages import broken_package
 from .words import fatal
 
@@ -193,7 +193,7 @@ def ask_child(
         finally:
             timer.cancel()
         if answer is not None and _MISSING in answer:
-            raise RequirementError(answer[_MISSING])
+            raise from_data(answer[_MISSING])
         if answer is not None:
             return answer
         child.wait()
@@ -344,12 +344,12 @@ _MISSING = "missing package"
 """Key of an answer that says why a package cannot be imported."""
 
 
-def _missing(error: Exception) -> dict[str, str]:
+def _missing(error: Exception) -> dict[str, Any]:
     """The answer of a child that cannot import a package; any other error is raised."""
     broken = broken_package(error)
     if broken is None:
         raise error
-    return {_MISSING: str(broken)}
+    return {_MISSING: as_data(broken)}
 
 
 def _run(module: str) -> None:

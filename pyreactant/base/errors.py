@@ -106,7 +106,29 @@ class RequirementError(PyReactantError, RuntimeError):
 
     def __init__(self, problem: str, command: str = "", *, advice: str = "run") -> None:
         super().__init__(f"{problem}; {advice}: {command}" if command else problem)
-        self.problem, self.command = problem, command
+        self.problem, self.command, self._advice = problem, command, advice
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The problem, the command and what is said before it, as the constructor takes them."""
+        return self.problem, self.command, self._advice
+
+
+def as_data(error: PyReactantError) -> dict[str, Any]:
+    """An error as plain data, for the process that asked; a requirement keeps its command."""
+    words = error.words if isinstance(error, RequirementError) else (str(error),)
+    return {"kind": type(error).__name__, "words": list(words)}
+
+
+def from_data(data: Mapping[str, Any]) -> PyReactantError:
+    """The error that `as_data` has written."""
+    words = data["words"]
+    if len(words) == 3:
+        problem, command, advice = words
+        return RequirementError(problem, command, advice=advice)
+    kind = globals().get(data["kind"])
+    known = isinstance(kind, type) and issubclass(kind, PyReactantError)
+    return kind(*words) if known and kind is not RemoteError else PyReactantError(*words)
 
 
 def kind_of(name: str) -> type["PyReactantError"]:

@@ -50,6 +50,11 @@ def is_absent_key(error: Exception) -> bool:
     return str(error).startswith("NOT_FOUND")
 
 
+def is_late(error: Exception) -> bool:
+    """Whether JAX's coordination service says that some process did not come in time."""
+    return str(error).startswith("DEADLINE_EXCEEDED")
+
+
 def is_too_large(error: str) -> bool:
     """Whether XLA refuses a program because the devices' memory does not hold it."""
     return error.startswith("RESOURCE_EXHAUSTED")

@@ -206,7 +206,7 @@ def follow_to_end(job: "Job", *, stay: bool = False) -> None:
             read = False
         job.check()
     except RemoteError as error:
-        fail(error, False, job.record)
+        fail(error, False, job.record, above=read)
     end_if_left(job.record, say=True)
     if not read:
         raise typer.Exit(ExitCode.UNREAD)
@@ -343,8 +343,15 @@ def end_if_left(*records: "Record", say: bool = False) -> None:
         raise typer.Exit(ExitCode.CLOUD)
 
 
-def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
-    """Print why a job failed and what it left, and end with its exit code."""
+def fail(error: RemoteError, as_json: bool, record: "Record", *, above: bool = False) -> None:
+    """Print why a job failed and what it left, and end with its exit code.
+
+    Args:
+        above: Whether the output of process 0 has been printed; what is in it is not printed again.
+    """
+    last = error.traceback.rstrip().splitlines()[-1:]
+    printed = (record.report().get("first_error") or {}).get("log_tail") or ""
+    above = above and error.process == 0 and {*last} <= {*printed.splitlines()}
     if as_json:
         print(
             json.dumps(
@@ -360,7 +367,7 @@ def fail(error: RemoteError, as_json: bool, record: "Record") -> None:
             )
         )
     else:
-        if error.traceback:
+        if error.traceback and not above:
             print(error.traceback.rstrip(), file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)
     for slices in record.slices_left():

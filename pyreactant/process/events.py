@@ -15,6 +15,7 @@ from ..base.errors import (
     DeadlineError,
     PeerLostError,
     PortTakenError,
+    PyReactantError,
     RendezvousError,
     RequirementError,
     code_of,
@@ -127,10 +128,12 @@ class Raised(ProgramEvent):
         exception: Name of its type.
         message: Its text.
         traceback: With the frames of the program.
-        causes: Types and texts of the exceptions that led to it, the latest first.
+        causes: Types and texts of the exceptions that led to it and are not pyreactant's own, the
+            latest first.
         code: Exit code of the process.
         kind: What the exception is about.
         peer_lost: Whether it, or one that led to it, says that another process was lost.
+        own: Whether it is pyreactant's own, so that its kind says what it is about, not its words.
     """
 
     exception: str
@@ -140,6 +143,7 @@ class Raised(ProgramEvent):
     code: int | None = None
     kind: Kind = Kind.OTHER
     peer_lost: bool = False
+    own: bool = False
 
     @classmethod
     def of(cls, error: BaseException, process: int | None = None, traceback: str = "") -> "Raised":
@@ -153,10 +157,15 @@ class Raised(ProgramEvent):
             type(error).__name__[:200],
             text_of(error)[:2000],
             traceback,
-            tuple(f"{type(e).__name__}: {text_of(e)}"[:500] for e in chain[1:]),
+            tuple(
+                f"{type(e).__name__}: {text_of(e)}"[:500]
+                for e in chain[1:]
+                if not isinstance(e, PyReactantError)
+            ),
             code_of(error),
             Kind.of(error),
             any(isinstance(e, PeerLostError) for e in chain),
+            isinstance(error, PyReactantError),
             process=process,
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from ..base.errors import ExitCode, InvalidArgumentError
+from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
 from ..base.settings import INDEX
 from ..process import supervised
 from ..process.events import Raised
@@ -88,12 +88,15 @@ def _run_program(words: list[str], kind: str) -> None:
     from ..process.supervised.command import become
     from .supervisor.program import for_julia
 
-    if kind == "julia":
-        executable = find_julia(words[0])
-        os.environ.update(for_julia(os.environ))
-        become(words, executable)
-    if kind == "command":
-        become(words, words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve()))
+    try:
+        if kind == "julia":
+            executable = find_julia(words[0])
+            os.environ.update(for_julia(os.environ))
+            become(words, executable)
+        if kind == "command":
+            become(words, words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve()))
+    except PyReactantError as error:
+        _refuse(error)
     from ..process.supervised.main import run_program
 
     run_program(words)
@@ -112,19 +115,20 @@ def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
         _call.importing = None
     for part in name.split("."):
         if not hasattr(value, part):
-            _refuse(f"{call['text']}: the file has no {part!r}; name a function that it has")
+            problem = f"{call['text']}: the file has no {part!r}; name a function that it has"
+            _refuse(InvalidArgumentError(problem))
         value = getattr(value, part)
     function: Callable[..., Any] = value.local if is_remote(value) else value
     if not callable(function):
-        _refuse(f"{call['text']} must be a function, got {function!r:.80}; name a function")
+        problem = f"{call['text']} must be a function, got {function!r:.80}; name a function"
+        _refuse(InvalidArgumentError(problem))
     return function
 
 
-def _refuse(problem: str) -> NoReturn:
+def _refuse(error: PyReactantError) -> NoReturn:
     """End the program by an error of its caller, to whom a traceback of pyreactant says nothing."""
-    error = InvalidArgumentError(problem)
     supervised.tell(Raised.of(error))
-    sys.stderr.write(f"pyreactant: error: {problem}\n")
+    sys.stderr.write(f"pyreactant: error: {error}\n")
     raise SystemExit(error.exit_code)
 
 

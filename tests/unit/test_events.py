@@ -172,6 +172,12 @@ def test_the_kind_of_an_exception(error: BaseException, kind: Kind) -> None:
     assert Raised.of(caused(ValueError("y"), error)).peer_lost == (kind is Kind.PEER_LOST)
 
 
+def test_an_exception_of_pyreactant_says_so() -> None:
+    ours = caused(pr.DeadlineError("c"), caused(PortTakenError("UNAVAILABLE"), ValueError("b")))
+    assert (Raised.of(ours).own, Raised.of(ours).causes) == (True, ("ValueError: b",))
+    assert not Raised.of(ValueError("b")).own
+
+
 def test_an_unknown_kind_is_none_of_ours() -> None:
     data = {**write(Raised("E", "m")), "kind": "of a later version"}
     assert read(Event, data) == Raised("E", "m")

@@ -60,6 +60,7 @@ def error(
         "code": code,
         "kind": kind or KINDS_OF.get(exception, Kind.OTHER),
         "peer_lost": exception == "PeerLostError",
+        "own": exception in KINDS_OF and exception != "KeyboardInterrupt",
     }
 
 
@@ -247,6 +248,21 @@ def test_the_earliest_primary_failure_wins(run: Any, random: Any) -> None:
 GLOO = "INTERNAL: Gloo all-reduce failed: Connection closed by peer"
 
 
+RESET = "UNAVAILABLE: Connection reset by peer"
+
+
+def test_only_the_words_of_others_count() -> None:
+    """Errors of pyreactant have a kind, whatever they quote."""
+    quoted = f"the report says {RESET}, and out of memory"
+    for name, cause in (("RequirementError", "environment"), ("PortTakenError", "rendezvous")):
+        assert verdict(process(0, error(10.0, name, quoted))).cause == cause
+    ours = {**error(10.0, "MismatchError", quoted), "own": True}
+    assert verdict(process(0, ours)).cause == "user"
+    crashed = process(1, exited(10.4, -6))
+    assert verdict(process(0, error(10.0, "RendezvousError", quoted)), crashed).process == 0
+    assert verdict(process(0, error(10.0, "DeadlineError", "late", RESET)), crashed).process == 1
+
+
 @pytest.mark.parametrize("number", [6, 15])
 def test_a_crash_explains_the_broken_connections(number: int) -> None:
     """The crashed process closes its connections before its supervisor sees its end."""
@@ -259,7 +275,7 @@ def test_a_crash_explains_the_broken_connections(number: int) -> None:
     assert verdict(*broken, crashed, process(3, error(11, "ValueError", "x"))).process == 3
     # The guard's store breaks with an error of its own.
     for broke in (
-        error(10.0, "DeadlineError", "the store was lost: UNAVAILABLE: Connection reset by peer"),
+        error(10.0, "DeadlineError", "the store was lost", f"XlaRuntimeError: {RESET}"),
         error(10.0, "PeerLostError", "process 1 ended"),
     ):
         assert verdict(process(0, broke), crashed).process == 1
@@ -595,6 +611,7 @@ FIELDS = (
     "killed",
     "kind",
     "peer_lost",
+    "own",
     "seconds",
     "records",
 )

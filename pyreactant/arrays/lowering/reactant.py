@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...base import errors
 from ...base.child import (
     LAUNCHERS,
     TPU,
@@ -17,7 +16,7 @@ from ...base.child import (
     serve,
     without,
 )
-from ...base.errors import PyReactantError, RequirementError
+from ...base.errors import PyReactantError, RequirementError, as_data, from_data
 from ...julia.place import find_place
 from ...process.group import ProcessGroup
 from ..backend import Call, StartOptions
@@ -83,7 +82,7 @@ def lower(name: str, question: Mapping[str, Any], timeout: float) -> ReactantMod
         activity=Activity(f"lowering {name!r} in Julia", "lowers with Reactant", "XLA"),
     )
     if "failed" in reply:
-        raise getattr(errors, reply["failed"], PyReactantError)(reply["message"])
+        raise from_data(reply["failed"])
     return ReactantModule(reply["text"], reply["versions"], reply.get("results"))
 
 
@@ -123,7 +122,7 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
         text = runtime.lower(_call(runtime, request)).text
         return {"text": text, "versions": runtime.versions()}
     except PyReactantError as error:
-        return {"failed": type(error).__name__, "message": str(error)}
+        return {"failed": as_data(error)}
 
 
 def _call(runtime: "ReactantBackend", request: Request) -> Call:

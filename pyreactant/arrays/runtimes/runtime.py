@@ -403,7 +403,7 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
     Raises:
         InvalidArgumentError: The name is not text in Unicode, or the timeout not such a number.
-        DeadlineError: A process did not call it in time.
+        DeadlineError: A process did not call it in time, or was lost.
 
     Examples:
         >>> pr.barrier("files are written")

@@ -13,7 +13,7 @@ from ...arrays.mesh import Mesh
 from ...arrays.program import Program
 from ...arrays.sharding import plain_spec
 from ...base.child import LAUNCHERS, Activity, ask_child, import_path, without
-from ...base.errors import PyReactantError, RequirementError
+from ...base.errors import from_data
 from ...base.facts import usable_cores
 from ..hlo.collective import Collective, sent_bytes
 from ..layouts.layouts import Layout
@@ -107,8 +107,7 @@ class Trials:
             activity=Activity("measuring", "measures", "XLA"),
         )
         if "error" in answer:
-            kind = RequirementError if answer["missing"] else PyReactantError
-            raise kind(answer["error"])
+            raise from_data(answer["error"])
         return Candidate(
             layout=layout,
             seconds=statistics.median(answer["seconds"]),

@@ -10,7 +10,7 @@ from ...arrays.mesh import Mesh
 from ...arrays.runtimes.runtime import initialize
 from ...arrays.sharding import as_spec
 from ...base.child import Request, serve
-from ...base.errors import ExitCode, PyReactantError
+from ...base.errors import MismatchError, PyReactantError, as_data
 from ...check.product.report import run_matmul
 
 
@@ -32,9 +32,9 @@ def _answer(request: Request, _: object) -> Mapping[str, Any]:
             precision=request["precision"],
         )
     except PyReactantError as error:
-        return {"error": str(error), "missing": error.exit_code == ExitCode.MISSING}
+        return {"error": as_data(error)}
     if not report.check.passed:
-        return {"error": "the product is wrong", "missing": False}
+        return {"error": as_data(MismatchError("the product is wrong"))}
     return {"seconds": report.seconds}
 
 

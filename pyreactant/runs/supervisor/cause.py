@@ -85,7 +85,9 @@ def crash_behind(
 def _lost_connection(state: ProcessState) -> bool:
     """Whether it ended because a connection broke, by whichever kind of error."""
     error = state.error
-    return error is not None and (error.peer_lost or any(map(is_connection, _chain(error))))
+    return error is not None and (
+        error.peer_lost or any(map(is_connection, _words_of_others(error)))
+    )
 
 
 def _lost_peer(state: ProcessState) -> bool:
@@ -94,9 +96,9 @@ def _lost_peer(state: ProcessState) -> bool:
     return _lost_connection(state) or (aborted and is_connection(own_lines(state.log_tail)[0]))
 
 
-def _chain(error: Raised) -> list[str]:
-    """An exception and those that led to it, as texts."""
-    return [f"{error.exception}: {error.message}", *error.causes]
+def _words_of_others(error: Raised) -> list[str]:
+    """An exception and those that led to it, as texts; pyreactant's own have a kind instead."""
+    return [*([] if error.own else [f"{error.exception}: {error.message}"]), *error.causes]
 
 
 def failure(
@@ -153,7 +155,7 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
 def _from_error(state: ProcessState, error: Raised) -> Failure:
     first, *_ = error.message.splitlines() or [""]
     summary = f"{state.name()} raised {error.exception}" + (f": {first[:300]}" if first else "")
-    words = {cause_of(text) for text in _chain(error)}
+    words = {cause_of(text) for text in _words_of_others(error)}
     consequence, code = False, None
     match error.kind:
         case _ if "out of memory" in words:

@@ -126,7 +126,7 @@ class RunReport(HasPage):
 
         Args:
             above: Whether the terminal already has the output of the process that failed first, or
-                of one that failed in the same way; a traceback in it is not printed again.
+                of one that failed in the same way; its last lines are not printed again.
         """
         return plain(text_of(_text_parts(self, above=above), None))
 
@@ -200,8 +200,9 @@ def _text_parts(report: RunReport, *, above: bool) -> Iterator[Part]:
         f"exit code {report.exit_code}, after {report.seconds:.1f} s, started {report.started}"
     )
     error = report.first_error or {}
-    if above and _has_traceback(error):
-        error = {**error, "traceback": "", "log_tail": ""}
+    if above:
+        trace = "" if _has_traceback(error) else error.get("traceback")
+        error = {**error, "traceback": trace, "log_tail": ""}
     ends = _ends(report.processes, error.get("process"))
     more = sum(len(group) for _, group in ends[_NAMED:])
     lines = [_end_line(state, group) for state, group in ends[:_NAMED]]

@@ -19,7 +19,7 @@ import jax
 
 from ....base.errors import DeadlineError, PeerLostError, RendezvousError, StateError
 from ....base.process import end_at_once_on_error
-from ....base.words import is_absent_key
+from ....base.words import is_absent_key, is_late
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
@@ -228,13 +228,22 @@ def _exchange(key: str, group: ProcessGroup, mine: Any, timeout: float) -> dict[
 
 
 def wait_at_barrier(name: str, timeout: float) -> None:
-    """Wait at a barrier of JAX's service; DeadlineError if some process did not come."""
+    """Wait at a barrier of JAX's service.
+
+    Raises:
+        DeadlineError: Some process did not come.
+        PeerLostError: Some process was lost.
+    """
     try:
         client().wait_at_barrier(name, max(1, round(timeout * 1000)))
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
-        raise DeadlineError(
-            f"not every process came to barrier {name!r} within {timeout:g} s, or one was lost: "
-            f"{str(error).splitlines()[0]}"
+        first, *_ = str(error).splitlines()
+        if is_late(error):
+            raise DeadlineError(
+                f"not every process came to barrier {name!r} within {timeout:g} s: {first}"
+            ) from error
+        raise PeerLostError(
+            f"barrier {name!r} cannot finish, because a process was lost: {first}"
         ) from error
 
 
