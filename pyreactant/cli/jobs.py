@@ -322,7 +322,8 @@ def _print_in_slurm(number: "JobId", as_json: bool) -> None:
         print(json.dumps(job, indent=2))
         return
     where = f" on {job['nodes']}" if job["nodes"] not in (None, "", "(null)") else ""
-    print(f"job {number}: {job['state']}{where}, restarted {job['restarts']} times")
+    reason = f" ({job['reason']})" if job["reason"] not in (None, "", "None") else ""
+    print(f"job {number}: {job['state']}{reason}{where}, restarted {job['restarts']} times")
     for name, run in job["runs"].items():
         print(f"  {name}: {run['cause']} (exit code {run['exit_code']}): {run['summary']}")
     print(f"  folder: {job['folder'] or 'known when the job starts'}")

@@ -249,7 +249,8 @@ def test_a_job_that_is_held_after_a_special_exit(cluster: Cluster, tmp_path: Pat
     make = "from pyreactant.runs.record import create; r = create('x', 'slurm', {}); "
     make += f"r.write_handle({{'slurm': {number}}})"
     assert cluster.run([sys.executable, "-c", make], env=env).returncode == 0
-    assert job_of(cluster, env, tmp_path)["state"] == "queued"
+    job = job_of(cluster, env, tmp_path)
+    assert (job["state"], job["reason"].partition(":")[0]) == ("queued", "special exit")
     cluster.run(["scancel", str(number)])
     assert cluster.wait(number).state == "CANCELLED"
     until(lambda: job_of(cluster, env, tmp_path)["state"] == "cancelled")

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from pyreactant import InvalidArgumentError
-from pyreactant.runs.places.slurm_jobs import check_possible, number_of
+from pyreactant.runs.places.slurm_jobs import (
+    check_once,
+    check_possible,
+    number_of,
+    waits_for,
+)
 from tests import harness
 from tests.harness import REPOSITORY, environment
 
@@ -110,6 +115,24 @@ def test_variables_of_sbatch_with_which_there_is_no_job_to_follow(tmp_path: Path
 def test_options_of_sbatch_that_only_look_so() -> None:
     check_possible(["--wait-all-nodes=1", "--account=a", "--hold", "-H", "-pW", "--verbose", "-v"])
     check_possible(["--array=0-1", "-a0-1"], array=True)
+
+
+@pytest.mark.parametrize("word", ["--partition=b", "--part=b", "-pb", "-p=b", "-Hpb"])
+def test_an_option_of_sbatch_that_says_what_is_asked_already(word: str) -> None:
+    """In every form that sbatch takes; the beginning of a name once passed."""
+    with pytest.raises(InvalidArgumentError, match=f"give --partition or --sbatch={word}, not"):
+        check_once({"nodes": 1, "partition": "a"}, [word])
+    check_once({"nodes": 1}, [word])
+
+
+def test_options_of_sbatch_that_are_beginnings_of_others() -> None:
+    check_once({"gpus-per-node": 1, "ntasks-per-node": 1, "time": 1}, ["--gpus=4", "--time-min=1"])
+
+
+def test_what_a_job_waits_for() -> None:
+    assert waits_for("PENDING", "Resources") == "Resources"
+    assert waits_for("SUSPENDED", "None") == "suspended"
+    assert waits_for("REQUEUE_HOLD", "JobHeldAdmin") == "requeue hold: JobHeldAdmin"
 
 
 def test_an_answer_of_sbatch_without_a_number() -> None:

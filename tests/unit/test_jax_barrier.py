@@ -5,8 +5,8 @@ import pytest
 from pyreactant.arrays.runtimes.jax import distributed
 from pyreactant.base.errors import DeadlineError, PeerLostError
 
-LATE = """DEADLINE_EXCEEDED: Barrier timed out. Id: pyreactant/b/1::0. This usually happens because a \
-task triggered the barrier too early or too slowly.
+LATE = """DEADLINE_EXCEEDED: Barrier timed out. Id: pyreactant/b/1::0. This usually happens \
+because a task triggered the barrier too early or too slowly.
 # of tasks that reached the barrier: 1/2."""
 LOST = """INTERNAL: Barrier failed because: task is set to ERROR: UNAVAILABLE: Task 1 heartbeat \
 timeout. This indicates that the remote task has failed, got preempted, or crashed unexpectedly.

@@ -60,6 +60,7 @@ from .slurm_jobs import (
     job_fields,
     number_of,
     queue,
+    waits_for,
 )
 from .target import Target
 
@@ -218,7 +219,8 @@ class Slurm(Target):
         # The last answer of squeue may be older than the job.
         state = entry.state if entry is not None else _fields(record).get("JobState", "")
         if state in _WAITING:
-            return Status("queued", entry.reason if entry is not None else "")
+            reason = _fields(record).get("Reason", "") if entry is None else entry.reason
+            return Status("queued", waits_for(state, reason))
         if state in _RUNNING:
             running = status.state == "running"
             # Whatever its keeper noted about the end, Slurm may know better when the job has ended.

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,16 +115,6 @@ def check_reached(done: subprocess.CompletedProcess[str]) -> None:
         )
 
 
-_LETTERS = {
-    "-A": "--account",
-    "-C": "--constraint",
-    "-N": "--nodes",
-    "-c": "--cpus-per-task",
-    "-p": "--partition",
-    "-t": "--time",
-}
-
-
 _ARRAY = "one run is not an array; start one run for each task"
 _SUBMITS_NOTHING = "with it sbatch submits no job; use --dry-run, or sbatch itself"
 _REFUSED = {
@@ -139,10 +129,26 @@ _REFUSED = {
 }
 """Options of sbatch that no job of pyreactant can have, and why."""
 
-_FLAGS = {"-h": "--help", "-u": "--usage", "-V": "--version", "-W": "--wait", "-Q": "--quiet"}
-_VALUED = {"-M": "--clusters", "-a": "--array"}
+_LETTERS = {
+    "A": "--account",
+    "C": "--constraint",
+    "M": "--clusters",
+    "N": "--nodes",
+    "Q": "--quiet",
+    "V": "--version",
+    "W": "--wait",
+    "a": "--array",
+    "c": "--cpus-per-task",
+    "h": "--help",
+    "p": "--partition",
+    "t": "--time",
+    "u": "--usage",
+}
 _OTHER_FLAGS = "HIkOPsv"
 """Further letters without a value, which may stand before another one in a word."""
+
+_OTHER_NAMES = ("--gpus", "--ntasks")
+"""Options of their own, which are the beginnings of others."""
 
 _VARIABLES = {
     "SBATCH_WAIT": "--wait",
@@ -163,7 +169,7 @@ def check_possible(more: Sequence[str], *, array: bool = False) -> None:
     """
     refused = _REFUSED if array else {**_REFUSED, "--array": _ARRAY}
     for word in more:
-        for name in _long_names(word, refused):
+        for name in _options_in(word, refused):
             raise InvalidArgumentError(f"--sbatch={word} cannot be used: {refused[name]}")
     for variable, name in _VARIABLES.items():
         if os.environ.get(variable) and name in refused:
@@ -172,14 +178,14 @@ def check_possible(more: Sequence[str], *, array: bool = False) -> None:
             )
 
 
-def _long_names(word: str, refused: Mapping[str, str]) -> list[str]:
+def _options_in(word: str, names: Iterable[str]) -> list[str]:
     """Which of some options a word is; sbatch takes the beginning of a name for the name."""
-    if word.startswith("--"):
-        given = word.partition("=")[0]
-        return [name for name in refused if len(given) > 2 and name.startswith(given)]
-    letters = word[1:].lstrip(_OTHER_FLAGS)
-    name = {**_FLAGS, **_VALUED}.get(f"-{letters[:1]}", "")
-    return [name] if name in refused else []
+    given = word.partition("=")[0]
+    if not word.startswith("--"):
+        given = _LETTERS.get(word[1:].lstrip(_OTHER_FLAGS)[:1], "")
+    if len(given) <= 2 or given in _OTHER_NAMES:
+        return []
+    return [name for name in names if name.startswith(given)]
 
 
 def number_of(printed: str) -> int:
@@ -210,10 +216,8 @@ def check_once(asked: Mapping[str, object], more: Sequence[str]) -> None:
     wrong = [word for word in more if not word.startswith("-")]
     if wrong:
         raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
-    given = {f"--{name}" for name in asked}
     for word in more:
-        name = word.partition("=")[0] if word.startswith("--") else _LETTERS.get(word[:2], word)
-        if name in given:
+        for name in _options_in(word, [f"--{name}" for name in asked]):
             own = name.replace("--ntasks-per-node", "--tasks-per-node")
             raise InvalidArgumentError(f"give {own} or --sbatch={word}, not both")
 
@@ -383,6 +387,12 @@ def queue(*, fresh: bool = False) -> list[QueueEntry]:
     ):
         opened.write(json.dumps({"at": time.time(), "rows": entries}).encode())
     return entries
+
+
+def waits_for(state: str, reason: str) -> str:
+    """What a job that does not run waits for: Slurm's reason, and its state if that says more."""
+    words = [] if state == "PENDING" else [state.lower().replace("_", " ")]
+    return ": ".join([*words, *([reason] if reason not in ("", "None") else [])])
 
 
 def _ask() -> list[QueueEntry]:
