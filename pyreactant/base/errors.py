@@ -127,8 +127,9 @@ def from_data(data: Mapping[str, Any]) -> PyReactantError:
         problem, command, advice = words
         return RequirementError(problem, command, advice=advice)
     kind = globals().get(data["kind"])
-    known = isinstance(kind, type) and issubclass(kind, PyReactantError)
-    return kind(*words) if known and kind is not RemoteError else PyReactantError(*words)
+    if isinstance(kind, type) and issubclass(kind, PyReactantError) and kind is not RemoteError:
+        return kind(*words)
+    return PyReactantError(*words)  # of another module, or of another version
 
 
 def kind_of(name: str) -> type["PyReactantError"]:

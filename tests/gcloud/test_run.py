@@ -341,6 +341,16 @@ def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
             path.chmod(0o600)
 
 
+def test_ssh_to_slices_that_are_not_there(made: Cloud) -> None:
+    options = made.run_options()
+    small = ["--topology", "v5p-16", *options[options.index("--reach") :]]
+    port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))
+    code, output = made.run("ssh", *small, port, "--", "true")
+    assert code == 8, output
+    assert "there are no slices test in " in output
+    assert "see which there are: pyreactant tpu list" in output
+
+
 def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     process = started(made, "sleeps")
     wait_until_here(made)

@@ -96,7 +96,19 @@ def test_settings() -> None:
     assert plan.endswith("\nstore      the value also in gs://mine/values/ID/")
 
 
-@pytest.mark.parametrize("store", ["/tmp/x", "gs://", "gs:///x", "s3://mine", "gs://Mine", "mine"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        "/tmp/x",
+        "gs://",
+        "gs:///x",
+        "s3://mine",
+        "gs://Mine",
+        "mine",
+        "gs://mine/../x",
+        "gs://mine/..",
+    ],
+)
 def test_a_dry_run_refuses_a_store_outside_of_cloud_storage(store: str) -> None:
     """The VMs' own disks go with them."""
     where = [

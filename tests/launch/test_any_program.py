@@ -288,9 +288,20 @@ jax.distributed.initialize(f"127.0.0.1:{port}", 1, 0)
 """
 
 
+WITHOUT_VARIABLES = """
+import os
+for name in [*os.environ]:
+    if name.startswith(("PYREACTANT_", "JAX_")):
+        del os.environ[name]
+import pyreactant as pr
+pr.initialize(platform="cpu")
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (WITHOUT_VARIABLES, True),
         ("import jax; print(jax.process_count())", True),
         ("import jax, os; os.environ.pop('JAX_NUM_PROCESSES')", True),
         ("import pyreactant as pr, jax; print(pr.Mesh)", True),
@@ -306,6 +317,7 @@ def test_copies_that_do_not_join_are_named_at_the_end(
     assert run.code == 0, run
     (note,) = run.report["notes"] or [""]
     assert note.startswith(ALONE) == told
+    assert ("with the variables of this run (PYREACTANT_*)" in note) == told
     assert (
         " each of the 2 ran as process 0 of 1" in run.finished[0].log.replace("\n", " ")
     ) == told

@@ -1,10 +1,13 @@
 """Programs that the system does not start, and runs that cannot begin."""
 
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import harness
 from tests.harness import environment, free_port
 from tests.launch.runs import RUN, run_local
 
@@ -33,6 +36,25 @@ def test_a_command_that_the_system_does_not_start(tmp_path: Path, name: str) -> 
     assert (run.code, run.report["cause"]) == (3, "environment"), run
     assert f"the system does not start './{name}': {why}" in run.report["summary"]
     assert "Traceback" not in run.finished[0].log
+
+
+@pytest.mark.parametrize("name", ["no-interpreter", "no-program"])
+def test_a_job_whose_command_the_system_does_not_start(tmp_path: Path, name: str) -> None:
+    """It was a traceback of ours."""
+    content, why = NOT_STARTED[name]
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / name).chmod(0o755)
+    env = environment(XDG_STATE_HOME=str(tmp_path / "state"), PYREACTANT_PLATFORM="cpu")
+    words = [sys.executable, "-m", "pyreactant"]
+    submitted = harness.run([*words, "run", "--detach", "--", f"./{name}"], cwd=tmp_path, env=env)
+    assert submitted.returncode == 0, submitted
+    (job,) = json.loads(harness.run([*words, "jobs", "list", "--json"], env=env).stdout)
+    attached = harness.run([*words, "jobs", "attach", job["id"]], env=env)
+    assert attached.returncode == 3, attached
+    assert f"the system does not start './{name}': {why}" in attached.stderr
+    said = f"{attached.stdout}{attached.stderr}"
+    assert "Traceback" not in said
+    assert said.count("does not start") == 2  # the log of process 0, and the end of the job
 
 
 @pytest.mark.parametrize("code", [126, 127, 3])

@@ -76,6 +76,15 @@ def test_a_traceback_that_the_terminal_has_is_not_printed_again() -> None:
     assert text.startswith("user: process 1 on hosta raised ValueError: broken")
 
 
+def test_last_lines_that_the_terminal_has_are_not_printed_again() -> None:
+    """They once stood twice: as the program printed them, and in the report."""
+    report = broken()
+    error = {**(report.first_error or {}), "traceback": "", "log_tail": "one\nerror: two\n"}
+    report = replace(report, first_error=error)
+    assert "  | error: two\n" in report.to_text()
+    assert "error: two" not in report.to_text(above=True)
+
+
 def test_control_characters_do_not_reach_the_terminal() -> None:
     report = broken()
     hides = "\x1b[2J\x1b]0;title\x07\x1b[31mred\x1b[0m \x1b]8;; \x00\x9b2J \x7f\t\u202eend\r\n"

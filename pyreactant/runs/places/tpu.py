@@ -103,7 +103,8 @@ class TPU(SliceSettings, Target):
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
         super().check_settings()
-        if self.store is not None and not _STORE.fullmatch(self.store):
+        store = self.store
+        if store is not None and (not _STORE.fullmatch(store) or ".." in store.split("/")):
             raise InvalidArgumentError(
                 f"{argument('store')} must be a folder of Cloud Storage such as gs://mine/values, "
                 f"got {self.store!r}"

@@ -142,9 +142,20 @@ def command_on(
         index: Index of the worker over all slices, from 0.
 
     Raises:
-        CloudError: The worker does not exist.
+        CloudError: The slices or the worker do not exist.
     """
     workers = client.workers(request)
+    if not workers:
+        resource = client.get(request.path)
+        if resource is None:
+            raise CloudError(
+                f"there are no slices {request.name} in {request.zone} of project "
+                f"{request.project}; see which there are: pyreactant tpu list"
+            )
+        raise CloudError(
+            f"{request.name} is {resource.state} and has no VM that is ready; wait for it: "
+            "pyreactant tpu wait"
+        )
     if not 0 <= index < len(workers):
         raise CloudError(
             f"there is no worker {index}: {request.name} has {len(workers)} workers, counted from 0"

@@ -464,8 +464,9 @@ class Head:
         if count == 1 or joined or not any(s.alone for s in self._running):
             return []
         return [
-            f"no process joined the others: none called initialize (pyreactant.initialize() or "
-            f"jax.distributed.initialize()), so each of the {count} ran as process 0 of 1"
+            "no process joined the others: none called initialize (pyreactant.initialize() or "
+            "jax.distributed.initialize()) with the variables of this run (PYREACTANT_*), so each "
+            f"of the {count} ran as process 0 of 1"
         ]
 
     def _say_phases(self) -> None:
