@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from ..arrays.array import ShardedArray
-from ..arrays.dtypes import as_dtype
+from ..arrays.dtypes import as_dtype, is_float
 from ..arrays.runtimes import collective
 from ..arrays.runtimes.runtime import current, local_devices
 from ..arrays.sharding import Index, NamedSharding, Shard
@@ -24,17 +24,21 @@ from ..arrays.text import block_text
 from ..base.facts import usable_cores
 from .bounds.compare import compare, compare_copies, wrong_elements
 from .bounds.expected import Expected
+from .bounds.runs import Runs
 from .bounds.sight import FINE, combined, count_wrong, total
+from .bounds.tracked import UnknownOperationError
+from .bounds.typical import Typical, TypicalVerdict
 from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.subject import Oracle, Subject
+from .inputs import SPECIAL
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.sources import PlacedSource, Transposed
 from .product.check import FULL_CHECK_WORK, tolerance_of
 from .product.freivalds import freivalds
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
-from .regions import around, common, elements_of, within
+from .regions import around, common, elements_of, whole_index, within
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
@@ -94,14 +98,17 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
     """
     outputs: list[list[BlockVerdict]] = []
     sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
+    typical = _typical(run, sources)
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
             outputs.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
             continue
-        subject = _output(run, number, name, sources)
+        limit = typical if isinstance(typical, str) else typical[number]
+        subject = _output(run, number, name, sources, None if isinstance(limit, str) else limit)
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
-        if run.dtype == "float32" and run.model(number) is not None:
+        limited = not isinstance(limit, str)
+        if run.dtype == "float32" and run.model(number) is not None and not limited:
             measure = partial(_by_float32_first, subject.oracle)
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
@@ -114,8 +121,41 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
                 measure = partial(_by_freivalds, subject.oracle, product, run.seed)
         # Outputs of one program often have the same fault.
         hints = next((v.kinds for verdicts in outputs for v in verdicts if v.kinds), ())
-        outputs.append(_verdicts(run, name, subject, measure, method, hints))
+        verdicts = _verdicts(run, name, subject, measure, method, hints)
+        if isinstance(limit, str) and limit:
+            missing = TypicalVerdict(missing=limit)
+            verdicts = [replace(v, values=replace(v.values, typical=missing)) for v in verdicts]
+        outputs.append(verdicts)
     return outputs
+
+
+def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str] | str:
+    """How far right results usually are from the exact ones, or why that is not known.
+
+    The reason is "" where the limit has no sense: for exact results, types as long as the oracle's
+    own, and special values.
+    """
+    model = run.model(0) if run.named("output") else None
+    if not run.typical or run.case.runs is None or model is None or run.data.name == SPECIAL:
+        return ""
+    if model.dtype.itemsize > 4 or not is_float(model.dtype):
+        return ""
+    arrays = [source.read(whole_index(source.shape)) for source in sources]
+    try:
+        with np.errstate(all="ignore"):
+            results = run.case.runs(arrays, model)
+    except MemoryError:
+        return "the runs of the oracle do not fit into memory"
+    except UnknownOperationError as error:
+        return str(error)
+    return [_spread(result, run.typical) for result in results]
+
+
+def _spread(result: Runs, sigmas: float) -> Typical | str:
+    try:
+        return "" if result.model is None else Typical.of(result, sigmas)
+    except UnknownOperationError as error:
+        return str(error)
 
 
 def _sources(run: CaseRun, right_inputs: Collection[str]) -> tuple[Source, ...]:
@@ -125,7 +165,9 @@ def _sources(run: CaseRun, right_inputs: Collection[str]) -> tuple[Source, ...]:
     )
 
 
-def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -> Subject:
+def _output(
+    run: CaseRun, number: int, name: str, sources: tuple[Source, ...], typical: Typical | None
+) -> Subject:
     plan = run.plans[name]
     oracle = OutputOracle(
         case=run.case,
@@ -135,8 +177,9 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         model=run.model(number),
         whole=run.data.whole,
         stream_bytes=stream_bytes(_local_bytes(run)),
+        typical=typical,
     )
-    before = replace(oracle, sources=run.sources(before=True))
+    before = oracle.reading(run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
     return Subject(
         name,

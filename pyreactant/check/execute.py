@@ -51,6 +51,8 @@ class CaseRun:
             checked one.
         data: The set of inputs of the checked call.
         before: The set of inputs of the calls before it; None if it is the same with other numbers.
+        typical: Standard deviations of rounding that a result may be off (`bounds.typical`); 0
+            leaves this limit out.
         repeats: Blocks with other bits in a later call than in the first one with the same inputs:
             {"array", "device", "process", "call", "first"}; calls count from 1.
     """
@@ -69,6 +71,7 @@ class CaseRun:
     data: InputSet = ORDINARY_SET
     before: InputSet | None = None
     repeats: Sequence[Mapping[str, Any]] = ()
+    typical: float = 0.0
 
     def sources(self, *, before: bool = False) -> tuple[Source, ...]:
         """The sources of the inputs.
@@ -129,6 +132,7 @@ def run_case(
     layout: Layout | None = None,
     precision: str = "highest",
     calls: int = 3,
+    typical: float = 0.0,
 ) -> CaseRun:
     """Place seeded inputs, compile and call the program. Collective.
 
@@ -145,6 +149,7 @@ def run_case(
         layout: One of ``case.layouts(mesh)``; None means the first.
         precision: "default", "high" or "highest".
         calls: Number of timed calls, 1 or more, including the checked one.
+        typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
 
     Raises:
         MismatchError: The runtime's outputs differ from the oracle's in number, shape or dtype.
@@ -175,6 +180,7 @@ def run_case(
         precision=precision,
         compiled=compiled,
         repeats=_repeats(bits, 1),
+        typical=typical,
     )
     run, last = _call_twice(run, shardings, first=len(times) + 1)
     _check_outputs(run)

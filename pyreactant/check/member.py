@@ -77,6 +77,7 @@ def further_sets(
                 mesh=mesh,
                 layout=variant.layout,
                 calls=1,
+                typical=request.typical,
             )
             yield _record(run, variant)
             run = replace(run, arrays={})
@@ -258,6 +259,7 @@ def _run(
         mesh=mesh,
         layout=layout,
         calls=request.repeat,
+        typical=request.typical,
     )
     start = time.perf_counter()
     blocks = check_all(run)

@@ -1,6 +1,7 @@
 """The request of a cross-check: a file that every process of every runtime reads."""
 
 import importlib.util
+import math
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from ..base.facts import has_accelerator
 from ..base.files import plain_json, read_json
 from ..base.outputs import marked, write_output
 from ..julia.place import find_place
+from .bounds.typical import LEAST_SIGMAS, SIGMAS
 from .inputs import SETS, input_sets
 from .programs import Case, Layout, find_case
 from .records.plain import Plain
@@ -115,6 +117,7 @@ class CheckRequest(Plain):
             None selects the first layout that shards an array.
         repeat: Number of timed calls, 1 or more.
         sets: Sets of inputs, some of `SETS`; a program gets those that it defines.
+        typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
         extent: Whether each program runs in one layout and element type, in some, or in all: one
             of `EXTENTS`.
         id: Random identifier, which tells this cross-check's files from those of others.
@@ -129,6 +132,7 @@ class CheckRequest(Plain):
     repeat: int = 5
     sets: tuple[str, ...] = SETS
     extent: str = ONE
+    typical: float = SIGMAS
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -145,6 +149,11 @@ class CheckRequest(Plain):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
+        if self.typical and not LEAST_SIGMAS <= self.typical < math.inf:
+            raise InvalidArgumentError(
+                f"{argument('typical')} must be 0, for no typical limit, or {LEAST_SIGMAS:g} or "
+                f"more standard deviations of rounding, got {self.typical:g}"
+            )
         if self.dtype is not None:
             as_dtype(self.dtype)
         for what, given, known in (("inputs", self.sets, SETS), ("extent", [self.extent], EXTENTS)):

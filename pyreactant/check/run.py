@@ -34,6 +34,7 @@ from ..base.errors import (
     code_of_signal,
 )
 from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from .bounds.typical import SIGMAS
 from .member import PROGRESS_PREFIX
 from .programs import CASES, Case, find_case
 from .records.records import check_shards, read_run
@@ -72,6 +73,7 @@ def crosscheck(
     seed: int = 0,
     platform: str | None = None,
     repeat: int = 5,
+    typical: float = SIGMAS,
     coverage: str = USUAL,
     gradients: bool | str | Path | None = None,
     out: str | Path | None = None,
@@ -102,6 +104,8 @@ def crosscheck(
         seed: Seed of the inputs, 0 or more.
         platform: "cpu", "gpu" or "tpu"; None means the best available one.
         repeat: Number of timed calls.
+        typical: How many standard deviations of rounding an element of a user's program may be off
+            (docs/checks.md), 6 or more; 0 leaves only the derived bound.
         coverage: "quick": ordinary inputs in one layout and element type. "usual": all sets of
             inputs that a program defines; if `program` is "all", in a small matrix of layouts and
             types. "thorough": in all layouts and types.
@@ -135,6 +139,7 @@ def crosscheck(
         mesh=mesh,
         spec=spec,
         repeat=repeat,
+        typical=typical,
     )
     names, absent = choose_backends(backends)
     given = RunDevices.of(processes, devices_per_process, platform)

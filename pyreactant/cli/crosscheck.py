@@ -99,7 +99,7 @@ def crosscheck(
         typer.Option("--list", help="List the built-in programs and exit."),
         Beside(
             excludes="PROGRAM --all --backends --processes --devices-per-process --mesh --spec "
-            "--size --dtype --seed --platform --repeat --quick --thorough --gradients "
+            "--size --dtype --seed --platform --repeat --typical --quick --thorough --gradients "
             "--no-gradients --modules --timeout --out --html --request --overwrite"
         ),
     ] = False,
@@ -136,6 +136,13 @@ def crosscheck(
         str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
     ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
+    typical: Annotated[
+        float,
+        typer.Option(
+            help="Standard deviations of rounding that a result of your program may be off; 0 for "
+            "no such limit."
+        ),
+    ] = 8.0,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Only ordinary inputs, in one layout and element type."),
@@ -239,6 +246,7 @@ def crosscheck(
             mesh=mesh,
             spec=spec,
             repeat=repeat,
+            typical=typical,
         )
         for program in written.programs:
             find_case(program)
@@ -261,6 +269,7 @@ def crosscheck(
                 seed=seed,
                 platform=platform,
                 repeat=repeat,
+                typical=typical,
                 coverage=coverage,
                 gradients=modules or gradients,
                 out=folder,

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays.dtypes import finfo, wide
 from . import fused
-from .expected import EXPONENT, Expected, ulp
+from .expected import Expected
 from .sight import (
     COARSE,
     SAMPLE,
@@ -26,6 +26,8 @@ from .sight import (
     smallest,
     squares_of,
 )
+from .typical import TypicalVerdict
+from .ulp import EXPONENT, ulp
 from .verdict import BY_FLOAT32, Verdict, join
 
 
@@ -45,7 +47,36 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
     if expected.exact:
         return _compare_exact(got, expected.value, start)
     verdict = _compare_rounded(got, expected, start)
+    if expected.typical is not None:
+        return _compare_typical(got, expected, start, verdict)
     return replace(verdict, method=BY_FLOAT32) if expected.float32_products else verdict
+
+
+def _compare_typical(
+    got: np.ndarray, expected: Expected, start: tuple[int, ...], derived: Verdict
+) -> Verdict:
+    """The verdict by the derived bound and the typical limit.
+
+    Args:
+        derived: The verdict by the derived bound.
+    """
+    typical, limited = expected.typical, expected.limited(got)
+    assert typical is not None
+    near = _compare_rounded(got, limited, start)
+    factor, rms = typical.of_block(got)
+    own = TypicalVerdict(
+        sigmas=typical.largest(got),
+        beyond=near.wrong,
+        factor=factor,
+        rms=rms,
+        undecided=int(np.count_nonzero(typical.branch)),
+        derived=derived.sight,
+    )
+    if not derived.passed or own.passed:
+        sight = near.sight if derived.passed else derived.sight
+        return replace(derived, sight=sight, typical=own)
+    ratio = max(near.ratio, factor, rms)
+    return replace(near, wrong=max(1, near.wrong), ratio=ratio, typical=replace(own, only=True))
 
 
 AT_ONCE = 2**18
@@ -74,6 +105,8 @@ def wrong_elements(got: np.ndarray, expected: Expected) -> np.ndarray:
     """Which elements of a tile are wrong."""
     if expected.bound is None:
         return _differ(got, expected.value.astype(got.dtype, copy=False))
+    if expected.typical is not None:
+        expected = expected.limited(got)
     with np.errstate(all="ignore"):
         held, allowed = got.astype(expected.value.dtype), expected.allowed(got.dtype)
         finite = np.isfinite(held) & np.isfinite(expected.value)

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.dtypes import finfo, wide
+from ...arrays.dtypes import wide
 from ...arrays.sharding import Index
+from .typical import Typical
+from .ulp import ulp
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Expected:
         absolute: The oracle's values for the absolute values of its inputs, if all values are
             zero: their size, before they cancel.
         float32_products: Whether the check formed large products in float32.
+        typical: How far right results usually are from `value`; None if unknown.
     """
 
     value: np.ndarray
@@ -36,6 +39,7 @@ class Expected:
     estimated: str = ""
     absolute: np.ndarray | None = None
     float32_products: bool = False
+    typical: Typical | None = None
 
     @property
     def exact(self) -> bool:
@@ -52,7 +56,20 @@ class Expected:
         names = ("value", "bound", "usual", "may_overflow", "absolute")
         arrays = {name: getattr(self, name) for name in names}
         cut = {name: array[inside] for name, array in arrays.items() if array is not None}
-        return replace(self, **cut)
+        typical = None if self.typical is None else self.typical.part(inside)
+        return replace(self, typical=typical, **cut)
+
+    def limited(self, got: np.ndarray) -> "Expected":
+        """What the results `got` must be, within the bound and the typical limit."""
+        assert self.bound is not None
+        assert self.typical is not None
+        value = self.typical.near(got)
+        with np.errstate(all="ignore"):
+            # The oracle's conversions to shorter types are roundings of the runs alone.
+            derived = self.bound + np.where(value == self.value, 0.0, np.abs(value - self.value))
+        finite = np.isfinite(value)
+        bound = np.where(finite, np.minimum(derived, self.typical.limit), self.bound)
+        return replace(self, value=value, bound=bound, last_rounding=False, typical=None)
 
     def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
         """The tolerance of each element for results of this dtype."""
@@ -64,15 +81,3 @@ class Expected:
             # complex numbers, one for each part.
             last = ulp(np.abs(self.value) + self.bound, dtype)
             return self.bound + (2 * last if dtype.kind == "c" else last)
-
-
-def ulp(sizes: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """One unit in the last place of `dtype` at these absolute values (float64)."""
-    info = finfo(dtype)
-    # Clearing the mantissa gives the power of two below a number.
-    powers = (np.asarray(sizes).view(np.int64) & EXPONENT).view(np.float64)
-    return np.maximum(powers, float(info.tiny)) * float(info.eps)
-
-
-EXPONENT = np.int64(0x7FF0_0000_0000_0000)
-"""The bits of the exponent of a float64."""

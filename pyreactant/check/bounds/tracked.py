@@ -124,7 +124,7 @@ class Tracked(NDArrayOperatorsMixin):
         self.value[index], self.bound[index] = new.value, new.bound
 
     def __getattr__(self, name: str) -> Any:
-        if name in _METHODS:
+        if name in METHODS:
             return functools.partial(getattr(_numpy, name), self)
         if not name.startswith("__") and hasattr(np.ndarray, name):
             raise UnknownMethodError(f"no error bound is known for numpy.ndarray.{name}")
@@ -212,7 +212,7 @@ class Tracked(NDArrayOperatorsMixin):
         return f"Tracked({self.value!r}, bound={self.bound!r})"
 
 
-_METHODS = (
+METHODS = (
     *("all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum", "diagonal", "dot"),
     *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum"),
     *("swapaxes", "take", "trace", "var"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .sight import Sight, combined, total
+from .typical import TypicalVerdict, together
 
 FLOAT32_PRODUCTS = "products of the check in float32"
 BY_FLOAT32 = f"oracle, {FLOAT32_PRODUCTS}"
@@ -42,6 +43,7 @@ class Verdict:
         sight: What the comparison can see; nothing if there was none.
         places: The number of wrong elements in each cell of the block's grid (`sight.grid_of`);
             None if they were not counted.
+        typical: The verdict by the typical limit of rounding; None if it was not asked for.
     """
 
     method: str = ""
@@ -61,6 +63,7 @@ class Verdict:
     worst: dict[str, Any] | None = None
     sight: Sight = field(default_factory=Sight)
     places: np.ndarray | None = field(default=None, compare=False)
+    typical: TypicalVerdict | None = None
 
     @property
     def passed(self) -> bool:
@@ -96,6 +99,8 @@ class Verdict:
                 given[name] = float(value)
         sight = given.get("sight")
         given["sight"] = Sight() if sight is None else Sight.from_dict(sight)
+        if given.get("typical") is not None:
+            given["typical"] = TypicalVerdict.from_dict(given["typical"])
         if given.get("places") is not None:
             given["places"] = np.array(given["places"], np.int64)
         return cls(**given)
@@ -140,4 +145,5 @@ def join(parts: Iterable[Verdict]) -> Verdict:
         estimated=next((v.estimated for v in verdicts if v.estimated), ""),
         sight=combined(v.sight for v in verdicts),
         places=total(v.places for v in verdicts),
+        typical=together(v.typical for v in verdicts),
     )

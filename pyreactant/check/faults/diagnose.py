@@ -253,6 +253,8 @@ def _extent(wrong: int, blocks: int, processes: Sequence[int], devices: Sequence
 def _finding(kind: Kind, reason: str) -> str:
     if kind == Kind.UNKNOWN:
         return "is wrong; the kind of fault is unknown"
+    if kind == Kind.TYPICAL:
+        return f"is {kind}, though within the bound of all right programs"
     if not reason:
         return f"looks like {kind}"
     if kind in (Kind.ONE_PROCESS, Kind.COPIES):

@@ -17,6 +17,7 @@ from ...arrays.sharding import Device, Index, Shard, plain_index
 from ...arrays.text import block_text
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
+from ..bounds.typical import TypicalVerdict
 from ..bounds.verdict import Verdict
 from ..records.verdict import BlockVerdict, Kind
 from ..regions import around, moved, whole_index
@@ -231,8 +232,13 @@ def block_verdict(
     matches, parts = None, []
     if not verdict.passed:
         assert subject is not None
-        wrong = Wrong(subject, shard.device.position, shard.data, shard.index, verdict)
-        reasons, blocks = explain(wrong, hints)
+        if verdict.typical is not None and verdict.typical.only:
+            # A kind is told by the derived bound, and the values are within it.
+            reasons = [(Kind.TYPICAL, typical_text(verdict.typical))]
+            blocks: list[Index] = []
+        else:
+            wrong = Wrong(subject, shard.device.position, shard.data, shard.index, verdict)
+            reasons, blocks = explain(wrong, hints)
         kinds = list(dict.fromkeys(kind for kind, _ in reasons))
         matches = [plain_index(index) for index in blocks]
         parts = [_error_text(verdict), *filter(None, [" or ".join(t for _, t in reasons)])]
@@ -300,6 +306,18 @@ def _error_text(verdict: Verdict) -> str:
         f"{some}, the worst at {tuple(worst['element'])} is {got} and must be {expected} "
         f"(within {worst['allowed']:.3g})"
     )
+
+
+def typical_text(typical: TypicalVerdict) -> str:
+    """How values that are within the derived bound differ from those of right programs."""
+    parts = [f"off by up to {typical.sigmas:.3g} standard deviations of rounding"]
+    if typical.factor > 1:
+        parts.append(
+            f"a common factor {typical.factor:.2g} times as far from 1 as rounding makes it"
+        )
+    if typical.rms > 1:
+        parts.append(f"errors that are {typical.rms:.2g} times as large as allowed on the whole")
+    return f"{', '.join(parts)}, within the derived bound"
 
 
 def _numbers(got: str, expected: str) -> tuple[str, str]:

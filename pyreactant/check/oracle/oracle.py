@@ -17,6 +17,7 @@ from ..bounds.expected import Expected
 from ..bounds.model import Model
 from ..bounds.rules.products import Float32Products
 from ..bounds.tracked import Tracked
+from ..bounds.typical import Typical
 from ..programs.case import Case
 from ..regions import elements_of
 from .sources import Absolute, Only
@@ -77,6 +78,7 @@ class OutputOracle:
         whole: Whether the inputs are whole numbers for which float64 and every right runtime have
             the same results, without rounding; they are compared as numbers, not by bits.
         float32_products: Whether to form large products in float32; results are then rounded ones.
+        typical: How far right results usually are from the whole array; None if unknown.
     """
 
     case: Case
@@ -87,6 +89,7 @@ class OutputOracle:
     stream_bytes: int = STREAM_BYTES
     whole: bool = False
     float32_products: bool = False
+    typical: Typical | None = None
 
     def block(self, index: Index) -> Expected:
         """The expected values of a part of the array."""
@@ -108,6 +111,7 @@ class OutputOracle:
             estimated=block.estimated,
             absolute=absolute,
             float32_products=formed,
+            typical=None if self.typical is None else self.typical.part(index),
         )
 
     def _computed(self, index: Index, sources: tuple[Source, ...]) -> Any:
@@ -132,7 +136,7 @@ class OutputOracle:
 
     def reading(self, sources: Iterable[Source]) -> "OutputOracle":
         """The oracle of a program that reads other sources, as a faulty one does."""
-        return replace(self, sources=tuple(sources))
+        return replace(self, sources=tuple(sources), typical=None)
 
     def with_halos(self, sources: Iterable[Source]) -> "OutputOracle":
         """The same if only inputs of the output's shape have other sources."""

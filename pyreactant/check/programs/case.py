@@ -1,6 +1,6 @@
 """Case: a program with everything that its check needs, independent of any runtime."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -18,6 +18,7 @@ from ...arrays.source import Source
 from ...base.errors import ShardingError
 from ..bounds.model import Model
 from ..bounds.rules.products import Float32Products
+from ..bounds.runs import Runs
 from ..bounds.tracked import Tracked, track
 from ..regions import elements_of, whole_index
 
@@ -238,6 +239,8 @@ class Case:
         needs: The part of each input that the block ``index`` of output number ``output``
             depends on: ``needs(output, index, shapes)`` with the shapes of the inputs.
         oracle: Computes that block, with bounds if results are rounded. None if there is no oracle.
+        runs: Computes all results on whole inputs with random roundings (`bounds.runs`). None if
+            there is only `oracle`.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
         contracted: The (input, dimension) pairs along which each element of an output needs the
@@ -263,6 +266,7 @@ class Case:
     candidates: Callable[[Mesh, int], Iterable[Layout]]
     needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
     oracle: Oracle | None
+    runs: Callable[[Sequence[np.ndarray], Model], tuple[Runs, ...]] | None = None
     static: Callable[[int], Mapping[str, Any]] = lambda size: {}
     exact: bool = False
     random: bool = False

@@ -1,8 +1,9 @@
 """A user's Program as a case, with defaults for everything that it does not define."""
 
 import functools
+import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from ..bounds.estimate import (
     with_ranges,
 )
 from ..bounds.model import Model
-from ..bounds.tracked import Tracked
+from ..bounds.runs import COUNT, Rounding, Runs, as_runs
+from ..bounds.tracked import Tracked, UnknownOperationError
 from ..regions import whole_index
 from .case import (
     ASSUMED,
@@ -133,6 +135,7 @@ def _case(
         domain=domain,
         tried=None if trial is None else functools.lru_cache(trial.sums),
         oracle=None if results is None else Oracle(results.block, first=results.whole),
+        runs=None if results is None else results.runs,
     )
 
 
@@ -214,6 +217,13 @@ def _problem(result: Any) -> str:
     return ""
 
 
+_SECONDS = 2.0
+"""Processor time that all runs of an oracle may take, by that of one."""
+
+_LARGEST = 2**20
+"""Elements of an array in each run: with all runs, 150 MB."""
+
+
 class _Results:
     """The results of a user's oracle on whole arrays, with bounds if they are rounded."""
 
@@ -238,6 +248,34 @@ class _Results:
     def block(self, output: int, index: Index, inputs: Inputs) -> Any:
         """A block of one result."""
         return inputs.shared[output][index]
+
+    def runs(self, arrays: Sequence[np.ndarray], model: Model) -> tuple[Runs, ...]:
+        """All results with random roundings.
+
+        Raises:
+            UnknownOperationError: The oracle calls something without a rule, or is slow.
+        """
+        self._check_cost(arrays)
+        rounding, function = Rounding(model), self._oracle.function
+        if model.roundoff == model.sum_roundoff:
+            function = with_ranges(function, rounding.range) or function
+        results = function(*(rounding.input(array) for array in arrays))
+        return tuple(as_runs(leaf, model, rounding) for leaf in leaves(results))
+
+    def _check_cost(self, arrays: Sequence[np.ndarray]) -> None:
+        largest = max(array.size for array in arrays)
+        if largest > _LARGEST:
+            raise UnknownOperationError(f"an argument has more than {_LARGEST} elements")
+        start = time.thread_time()
+        with np.errstate(all="ignore"):
+            results = outputs_of(self._oracle(*map(in_full, arrays)))
+        seconds = time.thread_time() - start
+        if max(result.size for result in results) > _LARGEST:
+            raise UnknownOperationError(f"a result has more than {_LARGEST} elements")
+        if COUNT * seconds > _SECONDS:
+            raise UnknownOperationError(
+                f"the oracle takes {seconds:.2g} s, and {COUNT} runs may take {_SECONDS:g} s"
+            )
 
     def _derive(self, parts: tuple[Any, ...], model: Model) -> tuple[Any, ...] | str:
         """The results with bounds, or why the oracle cannot run on Tracked arrays.

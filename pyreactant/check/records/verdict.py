@@ -33,6 +33,7 @@ class Kind(StrEnum):
     EPSILON = "wrong epsilon"
     FACTOR = "wrong factor"
     LOWER_PRECISION = "lower precision"
+    TYPICAL = "beyond typical rounding"
     ROUNDING = "off by rounding only"
     NON_FINITE = "NaN or infinity in the wrong places"
     COPIES = "copies differ"

@@ -6,3 +6,4 @@ from . import moves as moves
 from . import order as order
 from . import products as products
 from . import reductions as reductions
+from . import runs as runs

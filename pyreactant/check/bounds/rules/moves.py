@@ -44,53 +44,52 @@ def _joined(join: Callable[..., Any]) -> Any:
     return rule
 
 
-FUNCTIONS |= {
-    f: _moved(f)
-    for f in (
-        np.array_split,
-        np.atleast_1d,
-        np.atleast_2d,
-        np.atleast_3d,
-        np.broadcast_to,
-        np.delete,
-        np.diag,
-        np.diagflat,
-        np.diagonal,
-        np.dsplit,
-        np.expand_dims,
-        np.flip,
-        np.fliplr,
-        np.flipud,
-        np.hsplit,
-        np.linalg.diagonal,
-        np.linalg.matrix_transpose,
-        np.matrix_transpose,
-        np.moveaxis,
-        np.permute_dims,
-        np.ravel,
-        np.repeat,
-        np.reshape,
-        np.resize,
-        np.roll,
-        np.rollaxis,
-        np.rot90,
-        np.split,
-        np.squeeze,
-        np.swapaxes,
-        np.tile,
-        np.transpose,
-        np.tril,
-        np.triu,
-        np.unstack,
-        np.vsplit,
-        np.fft.fftshift,
-        np.fft.ifftshift,
-    )
-}
-FUNCTIONS |= {
-    f: _joined(f)
-    for f in (np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack)
-}
+MOVES = (
+    np.array_split,
+    np.atleast_1d,
+    np.atleast_2d,
+    np.atleast_3d,
+    np.broadcast_to,
+    np.delete,
+    np.diag,
+    np.diagflat,
+    np.diagonal,
+    np.dsplit,
+    np.expand_dims,
+    np.flip,
+    np.fliplr,
+    np.flipud,
+    np.hsplit,
+    np.linalg.diagonal,
+    np.linalg.matrix_transpose,
+    np.matrix_transpose,
+    np.moveaxis,
+    np.permute_dims,
+    np.ravel,
+    np.repeat,
+    np.reshape,
+    np.resize,
+    np.roll,
+    np.rollaxis,
+    np.rot90,
+    np.split,
+    np.squeeze,
+    np.swapaxes,
+    np.tile,
+    np.transpose,
+    np.tril,
+    np.triu,
+    np.unstack,
+    np.vsplit,
+    np.fft.fftshift,
+    np.fft.ifftshift,
+)
+"""Functions that move the elements of one array."""
+
+JOINS = (np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack)
+"""Functions that join a sequence of arrays."""
+
+FUNCTIONS |= {f: _moved(f) for f in MOVES} | {f: _joined(f) for f in JOINS}
 FUNCTIONS |= {
     f: lambda a, f=f: f(a.held) for f in (np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj)
 }
