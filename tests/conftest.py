@@ -81,13 +81,13 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.update(place.settings())
 
 
-IMPORTS_JAX = "test_as_jax.py"
-"""Calls JAX itself: Julia refuses to start in a process that has imported jax."""
+IMPORTS_JAX = ("test_as_jax.py", "test_networks.py")
+"""They call JAX itself: Julia refuses to start in a process that has imported jax."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Under Julia, leave out what cannot be imported beside it."""
-    return True if harness.backend == "reactant" and collection_path.name == IMPORTS_JAX else None
+    return True if harness.backend == "reactant" and collection_path.name in IMPORTS_JAX else None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

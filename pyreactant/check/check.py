@@ -122,11 +122,28 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
         # Outputs of one program often have the same fault.
         hints = next((v.kinds for verdicts in outputs for v in verdicts if v.kinds), ())
         verdicts = _verdicts(run, name, subject, measure, method, hints)
+        if short_sums := _advice(run, number):
+            verdicts = [
+                replace(v, text=f"{v.text}; {short_sums}") if v.kind in _OF_SHORT_SUMS else v
+                for v in verdicts
+            ]
         if isinstance(limit, str) and limit:
             missing = TypicalVerdict(missing=limit)
             verdicts = [replace(v, values=replace(v.values, typical=missing)) for v in verdicts]
         outputs.append(verdicts)
     return outputs
+
+
+_OF_SHORT_SUMS = (Kind.LOWER_PRECISION, Kind.TYPICAL, Kind.UNKNOWN)
+"""Kinds of fault that sums in a short type may look like."""
+
+
+def _advice(run: CaseRun, number: int) -> str:
+    """What a user's program that adds in its short type must state; "" for others."""
+    model = run.model(number)
+    if run.case.runs is None or model is None or model.sum_roundoff == model.roundoff:
+        return ""
+    return f'if it adds in {run.dtype} itself, state that: Domain(sums_in="result")'
 
 
 def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str] | str:

@@ -102,6 +102,7 @@ class CaseRun:
             precision=self.precision,
             partials=self._cut_over(output),
             random=self.random,
+            sums_in=self.case.domain.sums_in,
         )
 
     def _cut_over(self, output: int) -> int:

@@ -205,7 +205,8 @@ def test_the_table_in_the_documentation_is_true(program: str, dtype: str, column
 
 def test_a_run_says_what_it_cannot_see(capfd: pytest.CaptureFixture[str]) -> None:
     """A long chain whose bound allows anything; and a fault of process 1 alone."""
-    made = small([user_programs.of_layers, user_programs.wrong_on_one], size=64, progress=True)
+    programs = [user_programs.of_layers, user_programs.wrong_on_one]
+    made = small(programs, size=64, typical=0, progress=True)
     chain, one = (row.results[0] for row in made.rows)
     assert chain.outcome == "unchecked"
     assert chain.sensitivity > 0.5

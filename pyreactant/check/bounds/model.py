@@ -157,6 +157,7 @@ class Model:
         precision: str | None = "highest",
         partials: int = 1,
         random: bool = False,
+        sums_in: str = "float32",
     ) -> "Model":
         """The model of a float or complex type.
 
@@ -167,10 +168,11 @@ class Model:
             precision: Requested precision of products; None means "default".
             partials: Most devices that share a sum.
             random: Whether sums run over data without structure.
+            sums_in: Type of the running sums of numbers of two bytes: `Domain.sums_in`.
         """
         numbers = as_dtype(dtype)
         own = float(finfo(numbers).eps) / 2 + _ORACLE
-        short = numbers.itemsize < SHORT
+        short = numbers.itemsize < SHORT and sums_in != "result"
         sums = float(np.finfo(np.float32).eps) / 2 + _ORACLE if short else own
         operand = 0.0
         if numbers.name in ("float32", "complex64"):

@@ -72,7 +72,8 @@ class Rounding:
     def of(self, value: np.ndarray, model: Model | None) -> "Runs":
         """The runs of an operation's result, each with one rounding.
 
-        Exact results that the type represents stay exact.
+        Exact results that the type represents stay exact. Each run is computed for itself, in few
+        passes over its elements.
 
         Args:
             value: Results of the runs; one of exact numbers.
@@ -83,23 +84,35 @@ class Rounding:
         """
         if model is None or value.dtype.kind in "biu":
             return Runs(value, model, self)
-        unit = ulp(np.abs(value), model.dtype)
-        finite = np.isfinite(value)
-        if (finite & (np.abs(value) > model.largest)).any():
+        sizes = np.where(np.isfinite(value[0]), np.abs(value[0]), 0.0)
+        if sizes.max(initial=0.0) > model.largest:
             raise UnknownOperationError(f"a run exceeds the largest {model.dtype.name}")
         if len(value) == 1:
-            if np.all((np.rint(value / unit) * unit == value) | ~finite):
+            unit = ulp(sizes, model.dtype)
+            if np.all((np.rint(value / unit) * unit == value) | ~np.isfinite(value)):
                 return Runs(value, model, self)
-            value, unit, finite = (np.repeat(x, COUNT + 1, axis=0) for x in (value, unit, finite))
-        rounds = finite & (value != 0)
-        return Runs(np.where(rounds, self._rounded(value, unit), value), model, self)
+        result = np.empty((COUNT + 1, *value.shape[1:]))
+        result[:] = value
+        lines = result.reshape(COUNT + 1, -1)
+        for run in lines[1 : ROWS + 1]:
+            unit = self._unit(run, model)
+            unit *= self._random.random(run.shape, np.float32) - np.float32(0.5)
+            run += unit
+        for run in lines[ROWS + 1 :]:
+            unit, phase = self._unit(run, model), self._random.random()
+            rounded = run / unit
+            rounded -= phase
+            np.rint(rounded, out=rounded)
+            rounded += phase
+            rounded *= unit
+            np.copyto(run, rounded, where=unit > 0)
+        return Runs(result, model, self)
 
-    def _rounded(self, value: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        result, own, grid = value.copy(), slice(1, ROWS + 1), slice(ROWS + 1, None)
-        result[own] += unit[own] * self.uniform(value[own].shape) / 2
-        phase = self._random.random((ROWS,) + (1,) * (value.ndim - 1))
-        result[grid] = (np.rint(value[grid] / unit[grid] - phase) + phase) * unit[grid]
-        return result
+    def _unit(self, run: np.ndarray, model: Model) -> np.ndarray:
+        """One unit in the last place; 0 for what is not rounded: zeros, NaN and infinities."""
+        unit = ulp(np.abs(run), model.dtype)
+        unit[(run == 0) | ~np.isfinite(unit)] = 0.0
+        return unit
 
     def uniform(self, shape: Sequence[int]) -> np.ndarray:
         """Independent random numbers from -1 to 1."""

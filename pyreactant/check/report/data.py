@@ -75,6 +75,7 @@ class Result(Plain):
             errors than the others; elements that were not seen. Its sight counts copies once.
         sensitivity: The median tolerance over the root mean square of the result, in the output
             where it is worst: the relative size of the smallest errors that are seen.
+        derived_sensitivity: The same by the derived bounds alone, without the typical limit.
         coarse: Whether the result is right with the remark that smaller errors are not seen.
         seconds: Seconds for placing, compiling, calls and checking, of the slowest process.
         blocks: The verdicts on all blocks of the outputs and on wrong blocks of inputs.
@@ -88,6 +89,7 @@ class Result(Plain):
     exit_code: int = 0
     values: Verdict = field(default_factory=Verdict)
     sensitivity: float = 0.0
+    derived_sensitivity: float = 0.0
     coarse: bool = False
     seconds: Mapping[str, Any] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()

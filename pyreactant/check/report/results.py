@@ -13,6 +13,7 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.text import block_text, percent_text, specs_text
 from ...base.errors import ExitCode
 from ..bounds.sight import COARSE, FEW, FINE, FINE_SHORT, Sight, combined
+from ..bounds.typical import together
 from ..bounds.verdict import BY_FLOAT32, Verdict, join
 from ..faults.diagnose import copies_text, diagnose, differing, must_be_equal, repeats_text
 from ..inputs import EXACT
@@ -46,7 +47,9 @@ def result_of(run: Run, name: str, program: str) -> Result:
     outputs = [block for block in blocks if block.array.startswith("output")]
     sight = seen(outputs, records[0].plans, probed=_probed(records))
     outcome, text = _outcome(f"{program} on {name}", diagnosis, records[0].oracle, sight, outputs)
-    notes = [note, *([sight.note, outliers(outputs)] if outcome != WRONG else [])]
+    derived = seen(map(_by_derived, outputs), records[0].plans)
+    notes = [note, _typical_note(outputs, derived)]
+    notes += [sight.note, outliers(outputs)] if outcome != WRONG else []
     count = min(len(record.sets) for record in records)
     sets = tuple(_set_result(run, name, records, number) for number in range(count))
     wrong_set = next((of_set for of_set in sets if of_set.outcome == WRONG), None)
@@ -61,6 +64,7 @@ def result_of(run: Run, name: str, program: str) -> Result:
         text=text,
         values=replace(on_all(outputs), note="; ".join(filter(None, notes)), sight=sight.sight),
         sensitivity=sight.sensitivity,
+        derived_sensitivity=derived.sensitivity,
         coarse=coarse,
         seconds=_slowest(records),
         blocks=tuple(sorted(blocks, key=lambda b: (b.array, b.device))),
@@ -239,6 +243,43 @@ def _distinct(blocks: Iterable[BlockVerdict]) -> dict[str, list[BlockVerdict]]:
             if block.values.sight.blind > other.values.sight.blind:
                 own[place] = block
     return {name: [*own.values()] for name, own in by_output.items()}
+
+
+def _by_derived(block: BlockVerdict) -> BlockVerdict:
+    """The verdict on a block with what its derived bound alone can see."""
+    typical = block.values.typical
+    if typical is None or typical.missing:
+        return block
+    return replace(block, values=replace(block.values, sight=typical.derived))
+
+
+def _typical_note(blocks: Sequence[BlockVerdict], derived: Seen) -> str:
+    """What the typical limit adds or why there is none, in a few words; "" if nothing.
+
+    Args:
+        derived: What the derived bounds alone can see.
+    """
+    typical = together(block.values.typical for block in blocks)
+    if typical is None:
+        return ""
+    notes = []
+    if typical.missing:
+        notes.append(f"no typical limit of rounding: {typical.missing}")
+    elif derived.unchecked or derived.coarse:
+        notes.append(
+            "errors are seen by the typical limit of rounding, which proves nothing; the derived "
+            f"bound alone sees none below {_size(derived.sensitivity)}"
+        )
+    if typical.undecided:
+        notes.append(
+            f"{typical.undecided} elements depend on a comparison that rounding may turn; they are "
+            "right for one of its outcomes"
+        )
+    return "; ".join(notes)
+
+
+def _size(sensitivity: float) -> str:
+    return percent(sensitivity) if sensitivity < 10 else f"{sensitivity:.0e} times the result"
 
 
 def _fine(dtype: str) -> float:

@@ -97,7 +97,7 @@ _unrounded_multiply, _rounded_multiply = _unrounded(np.multiply), _rounded(np.mu
 
 
 def _is_power_of_two(x: Any) -> bool:
-    return abs(math.frexp(float(x))[0]) == 0.5
+    return not np.iscomplexobj(x) and abs(math.frexp(float(x))[0]) == 0.5
 
 
 def _power(x: Any, y: Any) -> Runs:
@@ -402,9 +402,8 @@ def _einsum(subscripts: Any, *operands: Any, optimize: Any = True, out: Any = No
     count = math.prod(n for c, n in sizes.items() if c not in result)
     if len(operands) == 1:
         return _product(lambda a, b: np.einsum(spec, a) * b, operands[0], 1, count, _least_of_all)
-    return _product(
-        lambda a, b: np.einsum(spec, a, b, optimize=True), *operands, count, _least_of_all
-    )
+    x, y = operands
+    return _product(lambda a, b: np.einsum(spec, a, b, optimize=True), x, y, count, _least_of_all)
 
 
 def _dot(a: Any, b: Any) -> Any:
