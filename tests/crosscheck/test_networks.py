@@ -118,7 +118,7 @@ def test_the_command(folder: Path) -> None:
     assert good["sensitivity"] < 0.05 < 0.5 < good["derived_sensitivity"]
     assert "the derived bound alone sees none below" in good["note"]
     why = "no typical rounding is known for numpy.floor"
-    assert floor["note"] == f"no typical limit of rounding: {why}"
+    assert floor["note"].startswith(f"no typical limit of rounding: {why}")
 
     done = crosscheck(folder, "mine:bad", "--out", "wrong")
     text = " ".join(done.stdout.split())
@@ -149,7 +149,7 @@ def test_a_program_that_adds_in_its_short_type_states_it(stated: str) -> None:
         inputs=(("n", "n"),),
         domain=pr.Domain(sums_in=stated),
     )
-    (result,) = small(program, size=64, dtype="bfloat16", coverage="quick").rows[0].results
+    (result,) = small(program, size=512, dtype="bfloat16", coverage="quick").rows[0].results
     if stated == "result":
         assert result.outcome in ("right", "unchecked")
     else:
