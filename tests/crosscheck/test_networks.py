@@ -79,11 +79,17 @@ from tests.crosscheck import networks
 
 def right(q, k, v): return networks.attention("", q, k, v)
 def wrong(q, k, v): return networks.attention("short sums", q, k, v)
+def own(x): return 2.0 * x
+def numpy_own(x):
+    assert isinstance(x, np.ndarray), "no array"
+    return 2.0 * x
+
 def steps(x): return __import__("jax").numpy.floor(3 * x) * 0.1
 def numpy_steps(x): return np.floor(3 * x) * 0.1
 
 good = pr.Program("good", jax=right, oracle=networks.attention_oracle, inputs={SHAPES})
 bad = pr.Program("bad", jax=wrong, oracle=networks.attention_oracle, inputs={SHAPES})
+own_arrays = pr.Program("own", jax=own, oracle=numpy_own, inputs=(("n", "n"),))
 floor = pr.Program("floor", jax=steps, oracle=numpy_steps, inputs=(("n", "n"),))
 """
 
@@ -111,10 +117,12 @@ def crosscheck(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command(folder: Path) -> None:
     """Attention in bfloat16 was unchecked, right or wrong."""
-    done = crosscheck(folder, "mine:good", "mine:floor", "--json", "--out", "right")
+    names = ("mine:good", "mine:floor", "mine:own_arrays")
+    done = crosscheck(folder, *names, "--json", "--out", "right")
     assert done.returncode == 0, done.stdout + done.stderr
-    good, floor = (row["results"][0] for row in json.loads(done.stdout)["rows"])
-    assert good["outcome"] == floor["outcome"] == "right"
+    good, floor, own = (row["results"][0] for row in json.loads(done.stdout)["rows"])
+    assert good["outcome"] == floor["outcome"] == own["outcome"] == "right"
+    assert "the oracle needs NumPy arrays (AssertionError: no array)" in own["note"]
     assert good["sensitivity"] < 0.05 < 0.5 < good["derived_sensitivity"]
     assert "the derived bound alone sees none below" in good["note"]
     why = "no typical rounding is known for numpy.floor"

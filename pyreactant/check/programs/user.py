@@ -253,13 +253,21 @@ class _Results:
         """All results with random roundings.
 
         Raises:
-            UnknownOperationError: The oracle calls something without a rule, or is slow.
+            UnknownOperationError: The oracle calls something without a rule, needs NumPy's own
+                arrays, or is slow.
         """
         self._check_cost(arrays)
         rounding, function = Rounding(model), self._oracle.function
         if model.roundoff == model.sum_roundoff:
             function = with_ranges(function, rounding.range) or function
-        results = function(*(rounding.input(array) for array in arrays))
+        try:
+            results = function(*(rounding.input(array) for array in arrays))
+        except (MemoryError, UnknownOperationError):
+            raise
+        except Exception as error:
+            raise UnknownOperationError(
+                f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
+            ) from error
         return tuple(as_runs(leaf, model, rounding) for leaf in leaves(results))
 
     def _check_cost(self, arrays: Sequence[np.ndarray]) -> None:
