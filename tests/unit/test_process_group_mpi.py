@@ -122,7 +122,10 @@ def test_pmix_does_not_say_how_many() -> None:
     ("change", "expected"),
     [
         ({"OMPI_COMM_WORLD_RANK": "x"}, "OMPI_COMM_WORLD_RANK must be a whole number, got 'x'"),
-        ({"OMPI_COMM_WORLD_RANK": "2"}, "OMPI_COMM_WORLD_RANK must be from 0 to 1 with"),
+        (
+            {"OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"},
+            "OMPI_COMM_WORLD_RANK must be from 0 to 1 with",
+        ),
         ({"OMPI_COMM_WORLD_SIZE": "0"}, "OMPI_COMM_WORLD_SIZE must be 1 or more, got 0"),
     ],
 )

@@ -29,6 +29,11 @@ ONE_TASK = {
     "SLURM_STEP_NODELIST": "gpu07",
     "SLURM_STEP_TASKS_PER_NODE": "1",
 }
+STEP = ONE_TASK | {
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "a,b",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}
 ONE_HOST = {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
 SHELL = {"SLURM_JOB_ID": "14", "SLURM_NTASKS": "1"}
 
@@ -138,7 +143,7 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
         ),
         (
             JAX | {"JAX_COORDINATOR_ADDRESS": "::1:80"},
-            r"JAX_COORDINATOR_ADDRESS must have the form host:port or \[IPv6\]:port, got '::1:80'",
+            r"JAX_COORDINATOR_ADDRESS must have the form host:port or \[IPv6\]:port .*got '::1:80'",
         ),
         ({"NNODES": "2:4"}, "NNODES=2:4 .from xpk. means"),
         ({"SM_HOSTS": '["algo-1","algo-2"]'}, "from SageMaker. means"),
@@ -163,7 +168,10 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
         ({"PET_NPROC_PER_NODE": "all"}, "must be a whole number, auto, cpu, gpu or xpu, got 'all'"),
         ({"TF_CONFIG": '["a"]'}, "TF_CONFIG must be a JSON object with a cluster"),
         ({"SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS must be a JSON list of host names"),
-        ({"TPU_PROCESS_BOUNDS": "2,x"}, "TPU_PROCESS_BOUNDS must be whole numbers such as 2,1,1"),
+        (
+            {"TPU_PROCESS_BOUNDS": "2,x"},
+            "TPU_PROCESS_BOUNDS must be whole numbers from 1 such as 2,1,1",
+        ),
         (ONE_TASK | {"LOCAL_RANK": "a"}, "LOCAL_RANK must be a whole number from 0, got 'a'"),
         (JAX | {"JAX_COORDINATOR_PORT": "7"}, "JAX_COORDINATOR_PORT=7 give two ports of process 0"),
         (
@@ -191,6 +199,26 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
             MPI | {"PMI_SIZE": "1", "PMI_RANK": "0"},
             "OMPI_COMM_WORLD_SIZE=2 contradicts PMI_SIZE=1: two launchers",
         ),
+        ({"TPU_PROCESS_BOUNDS": "0,1"}, "TPU_PROCESS_BOUNDS must be whole numbers from 1"),
+        (JAX | {"JAX_COORDINATOR_ADDRESS": "h:0"}, "with a port from 1 to 65535, .*got 'h:0'"),
+        (JAX | {"JAX_COORDINATOR_ADDRESS": "h:x"}, "JAX_COORDINATOR_ADDRESS must .*got 'h:x'"),
+        (
+            JAX | {"JAX_COORDINATOR_ADDRESS": "h", "JAX_COORDINATOR_PORT": "-1"},
+            "JAX_COORDINATOR_ADDRESS must .* its port in JAX_COORDINATOR_PORT, got 'h:-1'",
+        ),
+        (STEP | {"SLURM_PROCID": "2"}, "SLURM_PROCID must be from 0 to 1 with SLURM_STEP_NUM_T"),
+        (STEP | {"SLURM_STEP_NUM_TASKS": "0"}, "SLURM_STEP_NUM_TASKS must be 1 or more, got 0"),
+        (SHELL | {"SLURM_NTASKS": "0"}, "SLURM_NTASKS must be 1 or more, got 0"),
+        ({"SLURM_JOB_ID": "14", "SLURM_NNODES": "-2"}, "SLURM_NNODES must be 1 or more, got -2"),
+        (
+            MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "3"},
+            "OMPI_COMM_WORLD_LOCAL_SIZE must be from 1 to 2, the number of all processes, got 3",
+        ),
+        (
+            MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "5"},
+            "OMPI_COMM_WORLD_LOCAL_RANK must be from 0 to 1 with OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        ),
+        (MPI | {"PMIX_RANK": "1"}, "OMPI_COMM_WORLD_RANK=0 contradicts PMIX_RANK=1"),
         (MPI | {"PMI_RANK": "1"}, "OMPI_COMM_WORLD_RANK=0 contradicts PMI_RANK=1: two launchers"),
         ({"PYREACTANT_JOB_REPLICAS": "2"}, "PYREACTANT_JOB_INDEX must be set beside"),
         (JAX | {"JAX_PROCESS_ID": "a"}, "JAX_PROCESS_ID must be a whole number from 0, got 'a'"),
@@ -280,6 +308,7 @@ def test_the_documentation_lists_every_variable() -> None:
         {"SM_HOSTS": '["algo-1"]'},
         {"TPU_PROCESS_BOUNDS": "1,1,1"},
         {"NNODES": "1:1"},
+        JAX | {"JAX_NUM_PROCESSES": "1", "JAX_PROCESS_ID": "0"},
         {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "0"},
         {"WORLD_SIZE": "", "TF_CONFIG": "", "JAX_NUM_PROCESSES": ""},
     ],

@@ -94,10 +94,11 @@ def world_of(environ: Mapping[str, str]) -> World | None:
 
 
 def _check_pmi(environ: Mapping[str, str]) -> None:
-    """Check that PMI's variables, if they are there, number this process as Open MPI's do."""
+    """Check that the variables of PMI and PMIx number this process as Open MPI's do."""
     for ours, other in (
         ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+        ("OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
     ):
         number, theirs = env_int(ours, environ), env_int(other, environ)
         if theirs is not None and number is not None and number != theirs:
@@ -145,6 +146,7 @@ def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
         )
     prefix = "OMPI_COMM_WORLD" if world.name == OPEN_MPI else "PMI"
     check_rank(f"{prefix}_SIZE", world.size, f"{prefix}_RANK", world.rank)
+    _check_local(world)
     namespace = environ.get("PMIX_NAMESPACE") if world.name == OPEN_MPI else None
     run_id = f"{world.name} {namespace}" if namespace else None
     local, notes = _local_devices(world, environ)
@@ -164,6 +166,23 @@ def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
         hosts=hosts,
     )
     return group, notes
+
+
+def _check_local(world: World) -> None:
+    """Check the numbers of this host against those of the run."""
+    size, rank = (
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
+        if world.name == OPEN_MPI
+        else ("MPI_LOCALNRANKS", "MPI_LOCALRANKID")
+    )
+    if world.local_size is None:
+        return
+    if not 1 <= world.local_size <= (world.size or 1):
+        raise InvalidArgumentError(
+            f"{size} must be from 1 to {world.size}, the number of all processes, got "
+            f"{world.local_size}"
+        )
+    check_rank(size, world.local_size, rank, world.local_rank or 0)
 
 
 def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:

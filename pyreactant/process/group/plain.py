@@ -100,7 +100,10 @@ def _on_each_node(text: str) -> int:
 
 def _product(text: str) -> int:
     """The number of processes in the bounds 2,1,1."""
-    return math.prod(map(_whole, text.split(",")))
+    number = math.prod(map(_whole, text.split(",")))
+    if not number:
+        raise ValueError(text)
+    return number
 
 
 def _number_of_hosts(text: str) -> int:
@@ -125,7 +128,7 @@ _NUMBER = _whole, "a whole number from 0"
 _HOSTS = _number_of_hosts, "host names, separated by commas or spaces"
 _RANGE = _largest, "a whole number, or two such as 1:2"
 _FORMS: Mapping[str, tuple[Callable[[str], int], str]] = {
-    _BOUNDS: (_product, "whole numbers such as 2,1,1"),
+    _BOUNDS: (_product, "whole numbers from 1 such as 2,1,1"),
     _TF: (_number_of_tasks, "a JSON object with a cluster"),
     _SM: (_number_in_json, "a JSON list of host names"),
     "NNODES": _RANGE,
@@ -159,17 +162,20 @@ def _host_and_port(host: str, port: str) -> Callable[[Mapping[str, str]], str]:
 
     def address(environ: Mapping[str, str]) -> str:
         given = required(host, environ)
-        has_port = given.rpartition(":")[2].isdecimal() and (given.count(":") == 1 or "]" in given)
-        if not has_port and ":" in given and not given.startswith("[") and not environ.get(port):
+        bare_ipv6 = given.count(":") > 1 and "]" not in given
+        if given.endswith("]") or ":" not in given or (bare_ipv6 and environ.get(port)):
+            given = join_address(given.strip("[]"), required_int(port, environ))
+        try:
+            _, number = split_address(given)
+        except InvalidArgumentError:
             raise InvalidArgumentError(
-                f"{host} must have the form host:port or [IPv6]:port, got {given!r}; put an IPv6 "
-                "address in brackets"
-            )
-        if not has_port:
-            return join_address(given, required_int(port, environ))
-        if (number := env_int(port, environ)) not in (None, split_address(given)[1]):
+                f"{host} must have the form host:port or [IPv6]:port with a port from 1 to 65535, "
+                f"or a host with its port in {port}, got {given!r}"
+            ) from None
+        if env_int(port, environ) not in (None, number):
             raise InvalidArgumentError(
-                f"{host}={given} and {port}={number} give two ports of process 0; unset {port}"
+                f"{host}={given} and {port}={environ[port]} give two ports of process 0; unset "
+                f"{port}"
             )
         return given
 

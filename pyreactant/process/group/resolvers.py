@@ -128,7 +128,7 @@ def _one_process(environ: Mapping[str, str], decider: str) -> Resolution:
     try:
         if environ.get(COORDINATOR):
             raise _incomplete([COORDINATOR])
-        if environ.get(_JAX_COORDINATOR):
+        if environ.get(_JAX_COORDINATOR) and not environ.get("JAX_NUM_PROCESSES"):
             raise InvalidArgumentError(
                 f"{_JAX_COORDINATOR} set but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all three "
                 f"or none, or {COUNT}=1 to run alone"

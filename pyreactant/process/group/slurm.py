@@ -10,6 +10,7 @@ from .group import (
     ProcessGroup,
     Resolution,
     ShellError,
+    check_rank,
     defined_variables,
     env_int,
     join_address,
@@ -98,10 +99,15 @@ def _tasks_of_job(environ: Mapping[str, str]) -> int:
 
     SLURM_TASKS_PER_NODE does not give it: without --ntasks it counts CPUs.
     """
-    nodes = env_int("SLURM_JOB_NUM_NODES", environ) or env_int("SLURM_NNODES", environ) or 1
-    per_node = env_int("SLURM_NTASKS_PER_NODE", environ) or 1
-    tasks = env_int("SLURM_NTASKS", environ) or env_int("SLURM_NPROCS", environ)
-    return tasks or nodes * per_node
+    nodes, per_node, tasks = (
+        next(filter(None, (_at_least_one(name, environ) for name in names)), None)
+        for names in (
+            ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+            ("SLURM_NTASKS_PER_NODE",),
+            ("SLURM_NTASKS", "SLURM_NPROCS"),
+        )
+    )
+    return tasks or (nodes or 1) * (per_node or 1)
 
 
 def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> bool:
@@ -130,12 +136,23 @@ def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> 
 
 
 def _step_tasks(environ: Mapping[str, str]) -> int:
-    return env_int("SLURM_STEP_NUM_TASKS", environ) or required_int("SLURM_NTASKS", environ)
+    if environ.get("SLURM_STEP_NUM_TASKS"):
+        return _at_least_one("SLURM_STEP_NUM_TASKS", environ) or 1
+    return required_int("SLURM_NTASKS", environ)
+
+
+def _at_least_one(name: str, environ: Mapping[str, str]) -> int | None:
+    """A number of nodes or tasks; None if the variable is not set."""
+    number = env_int(name, environ)
+    if number is not None and number < 1:
+        raise InvalidArgumentError(f"{name} must be 1 or more, got {number}")
+    return number
 
 
 def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
     job, step = required_int("SLURM_JOB_ID", environ), required_int("SLURM_STEP_ID", environ)
     index, count = required_int("SLURM_PROCID", environ), _step_tasks(environ)
+    check_rank("SLURM_STEP_NUM_TASKS", count, "SLURM_PROCID", index)
     run_id = f"slurm {job}.{step} restart {env_int('SLURM_RESTART_COUNT', environ) or 0}"
     tasks = (1,) if count == 1 else tasks_per_node(required(_TASKS_PER_NODE, environ))
     if sum(tasks) != count:
