@@ -14,12 +14,14 @@ needs.
 - Descriptors: too low a hard limit is refused with exit code 3, and names ulimit; a soft one is
   raised, and the programs have it as it was; a program that runs out of them is named. Only the
   program of the last kind starts a runtime.
-- Ends early: one of three plain JAX programs ends while the others wait for it; it is named.
+- Ends early: one of three plain JAX programs ends while the others wait for it in their first
+  collective, or, in a kind of its own, in a later one; it is named. Then JAX waits for 5 minutes.
 - Never comes to an operation: one of three processes computes on, with pyreactant's collectives and
   with JAX's. `--end-stalled` ends the run and names it.
 - A reader that does not read: nothing reads the terminal until the run's report is written. The
   program is not held up, and the report follows on the terminal.
-- A host name that does not resolve: Gloo cannot start. The cause is the environment, 3.
+- A host name that does not resolve: a machine's own, so that Gloo cannot start, and that of the
+  coordinator, which every process says. The cause is the environment, 3.
 """
 
 import argparse
@@ -49,6 +51,8 @@ from .faults import RUNTIMES, Runtime, start
 
 HEARTBEAT = 2.0
 _LIMIT = 90.0
+_GLOO = 300.0
+"""Seconds for which Gloo waits in a collective."""
 _FULL = 'mount -t tmpfs -o size=256k tmpfs run && "$@"; code=$?; cat process-*; exit $code'
 _START = """
 import os, sys, time
@@ -69,11 +73,13 @@ while True:
 """
 _EARLY = """
 import sys, jax
-jax.distributed.initialize()
-if jax.process_index() == int(sys.argv[1]):
-    sys.exit(0)
 import jax.numpy as jnp
 from jax.experimental import multihost_utils
+jax.distributed.initialize()
+if sys.argv[2] == "later":
+    multihost_utils.process_allgather(jnp.ones(2))
+if jax.process_index() == int(sys.argv[1]):
+    sys.exit(0)
 print(multihost_utils.process_allgather(jnp.ones(2)))
 """
 _ABSENT = {
@@ -190,12 +196,13 @@ def descriptors(folder: Path, runtime: Runtime, which: str) -> Outcome:
     return done
 
 
-def ends_early(folder: Path, runtime: Runtime) -> Outcome:
+def ends_early(folder: Path, runtime: Runtime, before: str) -> Outcome:
     """One of three plain JAX programs ends, process 0 as often as process 1."""
-    done = Outcome("ends early")
+    done = Outcome(f"ends early, before a {before} collective")
     early = sum(map(ord, folder.name)) % 2
-    argv = [*_run(folder), "-n", "3", "--", _script(folder, _EARLY), str(early)]
-    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder)
+    argv = [*_run(folder), "-n", "3", "--", _script(folder, _EARLY), str(early), before]
+    limit = _LIMIT + (_GLOO if before == "later" else 0.0)
+    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder, limit)
     words = f"process {early} on .* had ended its program while"
     done.miss = _miss(folder, codes, [(early, "user", 1, words)])
     return done
@@ -249,6 +256,24 @@ def unresolved(folder: Path, runtime: Runtime) -> Outcome:
     return done
 
 
+def unresolved_coordinator(folder: Path, runtime: Runtime) -> Outcome:
+    """No file and no server knows the name of process 0's host; each of two processes says so."""
+    done = Outcome("coordinator's host name that does not resolve")
+    argv = [*_run(folder), "--", FAULTY, "none", "0", "start"]
+    tasks = _tasks(folder, runtime)
+    for task in tasks:
+        task["PYREACTANT_COORDINATOR_ADDRESS"] = "no-such-host.invalid:4711"
+    began = time.time()
+    codes, ended = _all_end(argv, tasks, folder)
+    done.seconds = ended - began
+    words = "'no-such-host.invalid' does not resolve here"
+    done.miss = _miss(folder, codes, [(0, "environment", 3, words)])
+    logs = [(folder / f"supervisor-{i}.log").read_text() for i in range(2)]
+    if not all(f"environment: process {i} on " in log for i, log in enumerate(logs)):
+        done.miss = f"one does not say it: {logs}"
+    return done
+
+
 KINDS: Mapping[str, Sequence[Callable[[Path, Runtime], Outcome]]] = {
     "stopped-head": [stopped_head],
     "two": [
@@ -263,10 +288,11 @@ KINDS: Mapping[str, Sequence[Callable[[Path, Runtime], Outcome]]] = {
         partial(descriptors, which="soft limit too low"),
         partial(descriptors, which="a program needs too many"),
     ],
-    "early": [ends_early],
+    "early": [partial(ends_early, before="first")],
+    "early-later": [partial(ends_early, before="later")],
     "absent": [partial(never_comes, whose=whose) for whose in _ABSENT],
     "unread": [unread],
-    "name": [unresolved],
+    "name": [unresolved, unresolved_coordinator],
 }
 
 
@@ -294,11 +320,14 @@ def _tasks(folder: Path, runtime: Runtime) -> list[dict[str, str]]:
 
 
 def _all_end(
-    argv: Sequence[str], environments: Sequence[Mapping[str, str]], folder: Path
+    argv: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    folder: Path,
+    limit: float = _LIMIT,
 ) -> tuple[list[int], float]:
     running = [start(argv, env, folder, i) for i, env in enumerate(environments)]
     try:
-        return [process.wait(_LIMIT) for process in running], time.time()
+        return [process.wait(limit) for process in running], time.time()
     finally:
         _kill(running)
 
@@ -363,7 +392,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults_more", description=__doc__)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    quick = [name for name in KINDS if name != "early-later"]  # it takes 5 minutes each time
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=quick)
     parser.add_argument("--backend", choices=RUNTIMES, default="jax")
     args = parser.parse_args()
     if args.backend == "reactant" and (why := place.absent()):
