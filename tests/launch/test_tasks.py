@@ -1,6 +1,7 @@
 """One supervisor per process, as with srun, mpirun or ssh: they meet, or report why not."""
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,24 @@ def test_several_processes_in_the_one_process_of_a_launcher(
     program = script(tmp_path, HELLO)
     run = run_local(tmp_path, "--processes", "2", "--", program, settings=alone)
     assert (run.code, run.log(1)) == (0, b"hello 1 2\n"), run
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("JAX_LOCAL_DEVICE_IDS", "x", "JAX_LOCAL_DEVICE_IDS must be whole numbers separated by"),
+        ("JAX_COORDINATOR_BIND_ADDRESS", "x", "with a free port, .*got 'x' .it is no host:port"),
+        ("JAX_COORDINATOR_BIND_ADDRESS", "192.0.2.1:80", "got '192.0.2.1:80' .Cannot assign"),
+    ],
+)
+def test_a_variable_of_jax_that_keeps_processes_apart(
+    variable: str, value: str, words: str, tmp_path: Path
+) -> None:
+    program = script(tmp_path, "import pyreactant as pr\npr.initialize()")
+    options = ("-n", "2", "--platform", "cpu")
+    run = run_local(tmp_path, *options, "--", program, settings={variable: value})
+    assert run.code == 2, run
+    assert re.search(words, run.report["summary"])
 
 
 def test_the_pods_of_a_train_job_meet(tmp_path: Path) -> None:

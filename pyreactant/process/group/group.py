@@ -220,20 +220,20 @@ def required_int(name: str, environ: Mapping[str, str]) -> int:
     return number
 
 
-def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
-    """The GPUs that PYREACTANT_LOCAL_DEVICE_IDS names.
+def local_devices(environ: Mapping[str, str], name: str = LOCAL_DEVICES) -> tuple[int, ...] | None:
+    """The devices that a variable names.
 
     Raises:
         InvalidArgumentError: The value does not have the form 0,1.
     """
-    text = environ.get(LOCAL_DEVICES)
+    text = environ.get(name)
     if not text:
         return None
     try:
         return tuple(whole_number(part) for part in text.split(","))
     except ValueError:
         raise InvalidArgumentError(
-            f"{LOCAL_DEVICES} must be whole numbers separated by commas, got {text!r}"
+            f"{name} must be whole numbers separated by commas, got {text!r}"
         ) from None
 
 

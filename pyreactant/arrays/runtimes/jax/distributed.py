@@ -17,19 +17,26 @@ from typing import Any
 
 import jax
 
-from ....base.errors import DeadlineError, PeerLostError, RendezvousError, StateError
+from ....base.errors import (
+    DeadlineError,
+    InvalidArgumentError,
+    PeerLostError,
+    RendezvousError,
+    StateError,
+)
 from ....base.process import end_at_once_on_error
 from ....base.words import is_absent_key, is_late
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
-from ....process.group.group import around_proxies, join_address, split_address
+from ....process.group.group import around_proxies, join_address, local_devices, split_address
 from ....process.supervised.link import Link
 from ...backend import StartOptions
 
 # JAX aborts the process when its own limit is over, so ours comes first and raises.
 _JAX_TIMEOUT = 24 * 3600
 _SHUTDOWN_TIMEOUT = 30
+_BIND = "JAX_COORDINATOR_BIND_ADDRESS"
 _JOINED = 60.0
 """Seconds for an exchange of processes that have joined the run."""
 
@@ -62,11 +69,16 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     """Join the run. Collective.
 
     Raises:
+        InvalidArgumentError: A variable of JAX says no devices, or no address to listen at.
+        RequirementError: The host of process 0 does not resolve.
         RendezvousError: The meeting point cannot be used, a process is missing, or the
             processes disagree about their number.
     """
     assert group.coordinator_address is not None
     started = time.monotonic()
+    local_devices(os.environ, "JAX_LOCAL_DEVICE_IDS")  # which JAX reads if nothing else says it
+    if group.process_index == 0 and os.environ.get(_BIND):
+        _check_bind_address(os.environ[_BIND])
     if supervised.connection is not None:
         # It would swallow SIGTERM, which the supervisor sends to programs that do not ask.
         jax.config.update("jax_enable_preemption_service", False)
@@ -101,6 +113,20 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     if supervised.connection is not None:
         _state().preemption_sync_manager = _Preemption(supervised.connection)
     _agree_on_count(group, left)
+
+
+def _check_bind_address(address: str) -> None:
+    """Check that process 0 can listen where JAX's variable says; JAX would crash otherwise."""
+    try:
+        host, port = split_address(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()
+    except (InvalidArgumentError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no host:port"
+        raise InvalidArgumentError(
+            f"{_BIND} must be an address of this machine with a free port, such as 0.0.0.0:8476, "
+            f"got {address!r} ({why}); correct or unset it"
+        ) from None
 
 
 class _Preemption:
@@ -149,7 +175,7 @@ def _bind_address(address: str) -> str | None:
     With mutual TLS that does no harm, and reaches processes behind any of them.
     """
     secured = getattr(jax.config, "jax_mtls_cert_file", None)
-    if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or (secured and not is_loopback(address)):
+    if os.environ.get(_BIND) or (secured and not is_loopback(address)):
         return None
     host = bind_host(address)
     return None if host is None else join_address(host, split_address(address)[1])
