@@ -31,6 +31,7 @@ OF_A_RUN = (
     "TPU_",
     "MEGASCALE_",
     "GCE_METADATA_",
+    "KUBERNETES_",
 )
 """How variables begin that a launcher or a user sets for a run."""
 

@@ -221,8 +221,7 @@ def test_nobody_listens_and_unresolvable_hosts() -> None:
 @pytest.mark.parametrize("kubernetes", [True, False])
 def test_a_name_that_comes_late(kubernetes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's name exists once the pod runs; elsewhere a name is there, or is wrong."""
-    if kubernetes:
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1" if kubernetes else "")
     monkeypatch.setattr(coordinator, "_NAME", 0.0)
     resolve = socket.getaddrinfo
     asked: list[str] = []
