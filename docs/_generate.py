@@ -22,7 +22,7 @@ SECTIONS = {
     "Absent slices": "topology preflight Preflight plan Plan",
     "Jobs": "submit remote Job targets.Local targets.Slurm targets.TPU targets.Ray",
     "Metrics": "log report",
-    "Checkpoints": "save restore",
+    "Checkpoints": "Checkpoints save restore",
     "Reactant's preferences": "preferences.get preferences.set preferences.unset",
     "Errors": "PyReactantError InvalidArgumentError ShardingError DTypeError NotAddressableError "
     "StateError FileError RequirementError RendezvousError MismatchError DeadlineError RemoteError",

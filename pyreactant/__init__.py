@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from .arrays.array import ShardedArray as ShardedArray
     from .arrays.checkpoint.read import restore as restore
+    from .arrays.checkpoint.steps import Checkpoints as Checkpoints
     from .arrays.checkpoint.write import save as save
     from .arrays.domain import Domain as Domain
     from .arrays.lowering.as_jax import as_jax as as_jax
@@ -83,6 +84,7 @@ _process_runtime.find = _find_runtime
 _MODULES = {
     "arrays.array": "ShardedArray",
     "arrays.checkpoint.read": "restore",
+    "arrays.checkpoint.steps": "Checkpoints",
     "arrays.checkpoint.write": "save",
     "arrays.domain": "Domain",
     "arrays.mesh": "Mesh",

@@ -28,6 +28,7 @@ from ..base.process import flush_output
 from ..base.settings import check_names
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
+from .checkpoints import app as checkpoints
 from .command import App, Group
 from .crosscheck import (
     COMPARE_EXAMPLES,
@@ -118,6 +119,7 @@ app.command(
     cls=RunCommand, context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES
 )(run)
 app.add_typer(jobs, name="jobs")
+app.add_typer(checkpoints, name="checkpoints")
 app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
 app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
 app.command(epilog=PLAN_EXAMPLES)(plan)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.checkpoint import write
 from pyreactant.arrays.dtypes import NAMES, as_dtype
 
 
@@ -121,6 +123,38 @@ def unshared(folder: str) -> None:
     target = Path(folder, f"own-{pr.process_index()}")
     with pytest.raises(pr.FileError, match=r"must be one folder on all machines.*\(process 1\)"):
         pr.save(target / "checkpoint", {"n": 5})
+
+
+def loop(folder: str) -> None:
+    """Process 0 says when it is time, and all save the same steps; a failure is everybody's."""
+    sharding = pr.NamedSharding(pr.Mesh((-1,), ("d",)), ("d",))
+    mine, saved = pr.process_index(), []
+    with pr.Checkpoints(f"{folder}/run", keep=2, every_seconds=0.3) as checkpoints:
+        step = -1
+        while len(saved) < 4:
+            step += 1
+            time.sleep(0.002 * (1 + mine))  # one is slower
+            tree = {"w": pr.device_put(np.full(1000, step, np.float32), sharding), "step": step}
+            if checkpoints.save(step, tree, now=step == 3):
+                saved.append(step)
+        like = {"w": tree["w"], "step": 0}
+        assert checkpoints.restore(like)["step"] == saved[-1]
+        assert checkpoints.restore(like, step=saved[-2])["step"] == saved[-2]
+    kept = sorted(int(path.name) for path in Path(folder, "run").glob("[0-9]*"))
+    assert kept == saved[-2:]
+    for step in kept:
+        found = pr.restore(f"{folder}/run/{step}", like)
+        assert set(found["w"].gather().tolist()) == {step}
+
+    def fails(*_: object, **__: object) -> None:
+        raise pr.FileError("no room")
+
+    if mine:
+        write.write_arrays = fails
+    with pytest.raises(pr.FileError, match="no room" if mine else r"process 1 .*no room"):
+        with pr.Checkpoints(f"{folder}/run") as checkpoints:
+            checkpoints.save(10**6, tree)
+    assert not list(Path(folder, "run").glob("*tmp*"))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,18 @@
 Devices take no part, so a thread can agree while the program computes. Nothing is pickled.
 """
 
+import contextlib
 import itertools
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...base.errors import PyReactantError, kind_of
 from ...base.say import say
+from ...process import progress
 from ..backend import Store
 from ..runtimes.runtime import Running, current
 
@@ -116,15 +119,27 @@ class Agreement:
 
     def _wait(self, store: Store, key: str, what: str, other: int) -> str:
         began = told = time.monotonic()
-        while (value := store.get(key, _SLICE)) is None:
-            now = time.monotonic()
-            if now - told > _TOLD:
-                told = now
-                say(
-                    f"process {self.process} has waited {now - began:.0f} s in {what} for process "
-                    f"{other}"
-                )
+        with _waiting():
+            while (value := store.get(key, _SLICE)) is None:
+                now = time.monotonic()
+                if now - told > _TOLD:
+                    told = now
+                    say(
+                        f"process {self.process} has waited {now - began:.0f} s in {what} for "
+                        f"process {other}"
+                    )
         return value
+
+
+@contextlib.contextmanager
+def _waiting() -> Iterator[None]:
+    """The supervisor is to know that the program waits, which a thread of ours does not mean."""
+    main = threading.current_thread() is threading.main_thread()
+    progress.waiting += main
+    try:
+        yield
+    finally:
+        progress.waiting -= main
 
 
 def _attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Exception | None]:

@@ -6,14 +6,16 @@ zarr array for each leaf in an OCDBT database, ``_strings.json`` (text) and ``ar
 """
 
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import FileError
 from ..dtypes import EXTENDED
+from ..sharding import Index
 
 METADATA = "_METADATA"
 STRINGS = "_strings.json"
@@ -59,6 +61,10 @@ class Array:
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return math.prod(self.shape) * itemsize(self.dtype)
+
+    def nbytes_of(self, index: Index) -> int:
+        """Bytes of a block."""
+        return math.prod(s.stop - s.start for s in index) * itemsize(self.dtype)
 
 
 def itemsize(dtype: str) -> int:
@@ -314,6 +320,16 @@ def _divisor(number: int, least: int) -> int:
     root = math.isqrt(number)
     small = [i for i in range(1, root + 1) if number % i == 0]
     return min(d for i in small for d in (i, number // i) if d >= least)
+
+
+def chunks(block: Index, chunk: Sequence[int]) -> Iterator[Index]:
+    """The chunks of a block, row-major; the last one of a dimension may be shorter."""
+    counts = [-(-(s.stop - s.start) // n) for s, n in zip(block, chunk, strict=True)]
+    for place in itertools.product(*map(range, counts)):
+        yield tuple(
+            slice(s.start + i * n, min(s.start + (i + 1) * n, s.stop))
+            for s, i, n in zip(block, place, chunk, strict=True)
+        )
 
 
 def digest(data: bytes) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from ..tree import broadcast
 from . import format
 from .agree import Agreement, shared
 from .format import Array, Digests, Entry, Keys, name_of, path_text
-from .store import IN_FLIGHT, DamageError, Reader, tensorstore
+from .store import Ahead, DamageError, Reader, tensorstore
 
 _SHOWN = 20
 """Leaves that a message names."""
@@ -377,16 +376,13 @@ def _check_placement(running: Running, leaf: _Leaf) -> None:
 
 def _place(running: Running, plan: _Plan) -> Any:
     mine = running.backend.local_positions
-    requests: list[tuple[str, Index, int]] = []
-    for leaf in plan.leaves:
-        if leaf.array is None:
-            continue
-        for index in _indices(leaf, mine):
-            size = format.itemsize(leaf.array.dtype)
-            for part in index:
-                size *= part.stop - part.start
-            requests.append((leaf.name, index, size))
-    blocks = _Ahead(plan.item.reader, requests)
+    requests = [
+        (leaf.name, index, leaf.array.nbytes_of(index))
+        for leaf in plan.leaves
+        if leaf.array is not None
+        for index in _indices(leaf, mine)
+    ]
+    blocks = Ahead(plan.item.reader, requests)
     with damage(plan.item.folder):
         return plan.build([_value(running, plan.item, leaf, blocks) for leaf in plan.leaves])
 
@@ -401,28 +397,7 @@ def _indices(leaf: _Leaf, mine: frozenset[int]) -> list[Index]:
     return [index for index, _ in leaf.sharding.block_holders(positions, shape).values()]
 
 
-class _Ahead:
-    """Blocks in a known order, some of which are being read ahead."""
-
-    def __init__(self, reader: Reader, requests: Sequence[tuple[str, Index, int]]) -> None:
-        self._reader = reader
-        self._left = iter(requests)
-        self._begun: deque[tuple[str, Index, int, Any]] = deque()
-        self._bytes = 0
-
-    def next(self, index: Index | None = None) -> np.ndarray:
-        """The next block; DamageError if it cannot be read."""
-        while self._bytes <= IN_FLIGHT and (request := next(self._left, None)) is not None:
-            name, where, size = request
-            self._begun.append((name, where, size, self._reader.read(name, where)))
-            self._bytes += size
-        name, where, size, future = self._begun.popleft()
-        assert index is None or index == where, "blocks are placed in the order of their reading"
-        self._bytes -= size
-        return self._reader.result(future, name, where)
-
-
-def _value(running: Running, item: Item, leaf: _Leaf, blocks: _Ahead) -> Any:
+def _value(running: Running, item: Item, leaf: _Leaf, blocks: Ahead) -> Any:
     if leaf.entry.kind == format.STRING:
         return item.strings[leaf.name]
     if leaf.array is None:

@@ -213,3 +213,24 @@ class Reader:
     def _path(self, name: str) -> str:
         base: str = "" if self._base["driver"] == "ocdbt" else self._base["path"]
         return f"{base}{name}/"
+
+
+class Ahead:
+    """Blocks in a known order, some of which are being read ahead."""
+
+    def __init__(self, reader: Reader, requests: Sequence[tuple[str, Index, int]]) -> None:
+        self._reader = reader
+        self._left = iter(requests)
+        self._begun: deque[tuple[str, Index, int, Any]] = deque()
+        self._bytes = 0
+
+    def next(self, index: Index | None = None) -> np.ndarray:
+        """The next block; DamageError if it cannot be read."""
+        while self._bytes <= IN_FLIGHT and (request := next(self._left, None)) is not None:
+            name, where, size = request
+            self._begun.append((name, where, size, self._reader.read(name, where)))
+            self._bytes += size
+        name, where, size, future = self._begun.popleft()
+        assert index is None or index == where, "blocks are placed in the order of their reading"
+        self._bytes -= size
+        return self._reader.result(future, name, where)

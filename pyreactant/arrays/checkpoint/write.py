@@ -34,7 +34,7 @@ from ..runtimes.runtime import Running, current
 from ..sharding import Device, Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
-from .format import Array, Entry, Keys, chunk_shape, name_of, path_text
+from .format import Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
 from .store import Reader, merge, tensorstore, write_arrays
 
 Piece = tuple[str, Index, np.ndarray]
@@ -126,7 +126,7 @@ def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> 
     def start() -> str:
         name = f"{target.name}{format.TEMPORARY}-{secrets.token_hex(4)}"
         if agreement.process == 0:
-            with _written(target, taken.nbytes):
+            with unwritable(target, taken.nbytes):
                 (target.parent / name / item).mkdir(parents=True)
         return name
 
@@ -137,7 +137,7 @@ def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> 
 
         def blocks() -> None:
             part = folder / f"ocdbt.process_{agreement.process}"
-            with _written(target, taken.nbytes):
+            with unwritable(target, taken.nbytes):
                 if taken.pieces or agreement.process == 0:
                     part.mkdir()
                     describe = agreement.process == 0
@@ -148,7 +148,7 @@ def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> 
 
         def finish() -> None:
             if agreement.process == 0:
-                with _written(target, taken.nbytes):
+                with unwritable(target, taken.nbytes):
                     _finish(temporary, item, taken)
                     temporary.rename(target)
                     _sync_folder(target.parent)
@@ -208,14 +208,17 @@ def _sync_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _written(target: Path, nbytes: int) -> Iterator[None]:
-    """Say of what the system refuses where it is, and what this process writes."""
+def unwritable(target: Path, nbytes: int = 0) -> Iterator[None]:
+    """Say of what the system refuses where it is, and how much this process writes."""
     try:
         yield
+    except PyReactantError:
+        raise
     except OSError as error:
+        needs = f"this process writes {nbytes} bytes there: " if nbytes else ""
         raise FileError(
-            f"{target}: cannot be written on {host()} ({error.strerror or error}); this process "
-            f"writes {nbytes} bytes there: free some space, or name a folder that can be written"
+            f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}free "
+            "some space, or name a folder that can be written"
         ) from None
 
 
@@ -321,7 +324,7 @@ def _host(running: Running, number: int, data: np.ndarray, kind: str = format.AR
     array = Array(data.shape, data.dtype.name, chunk_shape(data.shape, data.shape, data.itemsize))
     several = running.group.num_processes
     compared = hashlib.blake2b(np.ascontiguousarray(data).tobytes()) if several > 1 else None
-    places = list(_chunks(tuple(slice(0, n) for n in data.shape), array.chunk))
+    places = list(chunks(tuple(slice(0, n) for n in data.shape), array.chunk))
     pieces = [
         (index, np.array(data[index] if index else data))
         for at, index in enumerate(places)
@@ -399,16 +402,6 @@ def _start(index: Index) -> tuple[int, ...]:
     return tuple(s.start for s in index)
 
 
-def _chunks(block: Index, chunk: Sequence[int]) -> Iterator[Index]:
-    """The chunks of a block, row-major."""
-    counts = [-(-(s.stop - s.start) // n) for s, n in zip(block, chunk, strict=True)]
-    for place in np.ndindex(*counts):
-        yield tuple(
-            slice(s.start + i * n, min(s.start + (i + 1) * n, s.stop))
-            for s, i, n in zip(block, place, chunk, strict=True)
-        )
-
-
 @lru_cache(maxsize=4096)
 def _mine(
     sharding: NamedSharding,
@@ -430,6 +423,6 @@ def _mine(
         holders = sorted({devices[position].process_index for position in positions})
         if process in holders:
             turn = holders.index(process) - number
-            chunks = enumerate(_chunks(block, chunk))
-            mine += [(start, index) for at, index in chunks if (at - turn) % len(holders) == 0]
+            numbered = enumerate(chunks(block, chunk))
+            mine += [(start, index) for at, index in numbered if (at - turn) % len(holders) == 0]
     return tuple(mine)

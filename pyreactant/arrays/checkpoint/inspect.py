@@ -1,0 +1,110 @@
+"""What `pyreactant checkpoints` tells of a folder, of ours or of Orbax."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...base.errors import FileError, MismatchError
+from . import format
+from .format import Array, Entry, name_of
+from .read import Item, damage, item_of, open_item
+from .steps import steps_in
+from .store import Ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step in a folder: its number, when it was written, its bytes on disk and its leaves."""
+
+    number: int
+    written: float
+    nbytes: int
+    leaves: int
+
+
+def list_steps(folder: Path) -> list[Step]:
+    """The steps of a folder, ascending.
+
+    Raises:
+        FileError: The folder cannot be read, or has none.
+    """
+    try:
+        numbers = steps_in(folder)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be read ({error.strerror}); name a folder") from None
+    if not numbers:
+        raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
+    names = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
+    return [_step(number, names[number]) for number in numbers]
+
+
+def _step(number: int, path: Path) -> Step:
+    files = [file.stat() for file in path.rglob("*") if file.is_file()]
+    leaves = -1
+    try:
+        text = (item_of(path) / format.METADATA).read_text("utf-8")
+        leaves = len(format.read_tree(text, [], ocdbt=True).entries)
+    except (OSError, ValueError):
+        pass  # `verify` says what is wrong
+    return Step(number, path.stat().st_mtime, sum(file.st_size for file in files), leaves)
+
+
+def show(folder: Path) -> tuple[Item, list[tuple[Entry, Array | None]]]:
+    """The leaves of a checkpoint, with the array of each that has one."""
+    item = open_item(item_of(folder))
+    names = [name for name, entry in item.entries.items() if entry.is_array]
+    arrays = item.arrays(names)
+    return item, [(entry, arrays.get(name)) for name, entry in item.entries.items()]
+
+
+def targets_of(folder: Path) -> list[Path]:
+    """The checkpoints that a folder is or has."""
+    try:
+        return [item_of(folder)]
+    except FileError:
+        if not folder.is_dir():
+            raise
+        return [item_of(folder / str(step.number)) for step in list_steps(folder)]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What reading a checkpoint showed.
+
+    Attributes:
+        folder: The item.
+        nbytes: Bytes of its arrays.
+        damage: What is wrong; "" if all can be read.
+        checked: Whether checksums cover all that was read.
+    """
+
+    folder: Path
+    nbytes: int
+    damage: str
+    checked: bool
+
+
+def verify(folder: Path) -> Iterator[Verdict]:
+    """Read every checkpoint that a folder is or has, whole."""
+    for item in targets_of(folder):
+        try:
+            size, checked = _read_all(item)
+        except (MismatchError, FileError) as error:
+            yield Verdict(item, 0, str(error), checked=False)
+        else:
+            yield Verdict(item, size, "", checked)
+
+
+def _read_all(folder: Path) -> tuple[int, bool]:
+    item, leaves = show(folder)
+    requests = [
+        (name_of(entry.keys), index, array.nbytes_of(index))
+        for entry, array in leaves
+        if array is not None
+        for index in format.chunks(tuple(slice(0, n) for n in array.shape), array.chunk)
+    ]
+    blocks = Ahead(item.reader, requests)
+    with damage(folder):
+        for _ in requests:
+            blocks.next()
+    return sum(size for _, _, size in requests), item.digests is not None

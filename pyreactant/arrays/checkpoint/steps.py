@@ -1,0 +1,442 @@
+"""`Checkpoints`: a folder of steps that one run writes, while its loop goes on."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...base.errors import FileError, InvalidArgumentError, StateError
+from ..runtimes.runtime import current
+from . import format
+from .agree import Agreement, host
+from .read import damage, item_of, open_item, restore_item
+from .store import Ahead, DamageError, tensorstore
+from .write import Snapshot, equal_trees, snapshot, unwritable, write
+
+_OURS = re.compile(r"\d+" + re.escape(format.TEMPORARY) + "-[0-9a-f]{8}")
+"""Names of steps that a run of ours did not finish, or was deleting."""
+
+_LOCK = ".pyreactant-writer"
+_PARTS = 20
+"""Into how many parts `every_seconds` is divided; process 0 looks at its clock once in each."""
+
+_AFTER_ERROR = 60.0
+"""Seconds to wait for a step that is being written when the loop has failed."""
+
+
+class Checkpoints:
+    """A folder of checkpoints, each in Orbax's format, for a loop that can be killed at any time.
+
+    Use it in a ``with`` statement on every process. Nobody else may write the folder meanwhile.
+    A step appears when it is whole. It is written by a thread while the loop goes on; a failure
+    there is raised by the next `save` that is due, on all processes, and at the end. Without
+    `every_seconds` and `every_steps` each call of `save` saves.
+
+    Args:
+        folder: The folder of steps, on a disk that all processes share; it is made if absent.
+        keep: How many of the latest steps stay; None keeps all. A step is deleted only after a
+            newer one was read back.
+        every_seconds: Save when so many seconds have passed since the last time, or since the
+            start, by the clock of process 0.
+        every_steps: Save at steps that are a multiple of this.
+        item: Name of the folder in each step: "state", or what another tool expects, such as
+            "items" (MaxText) or "default" (Orbax's StandardSave).
+
+    Raises:
+        InvalidArgumentError: An argument has the wrong form.
+
+    Examples:
+        >>> with pr.Checkpoints("run1", keep=2, every_steps=2) as checkpoints:
+        ...     state = checkpoints.restore() or {"step": 0}
+        ...     for step in range(state["step"], 5):
+        ...         state = {"step": step + 1}
+        ...         saved = checkpoints.save(step, state)
+        >>> pr.restore("run1/4")
+        {'step': 5}
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        keep: int | None = None,
+        every_seconds: float | None = None,
+        every_steps: int | None = None,
+        item: str = "state",
+    ) -> None:
+        for name, number in (("keep", keep), ("every_steps", every_steps)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise InvalidArgumentError(
+                    f"{name} must be a whole number from 1, or None, got {number!r}"
+                )
+        if every_seconds is not None and not every_seconds > 0:
+            raise InvalidArgumentError(f"every_seconds must be positive, got {every_seconds!r}")
+        if not isinstance(item, str) or not item.isidentifier():
+            raise InvalidArgumentError(f'item must be a name such as "state", got {item!r}')
+        self.folder = Path(folder).resolve()
+        self._keep, self._item = keep, item
+        self._every_seconds, self._every_steps = every_seconds, every_steps
+        self._agreement: Agreement | None = None
+        self._lock = _Lock(self.folder)
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+        self._last: int | None = None  # the step after which the next one comes
+        self._pace = _Pace(every_seconds)
+
+    def __enter__(self) -> "Checkpoints":
+        if self._agreement is not None:
+            raise StateError(f"the checkpoints of {self.folder} are open; open them once")
+        agreement = Agreement(current())
+
+        def open_folder() -> list[int]:
+            tensorstore()
+            if agreement.process:
+                return []
+            self._lock.take()
+            with unwritable(self.folder):
+                for path in self.folder.iterdir():
+                    if _OURS.fullmatch(path.name):
+                        shutil.rmtree(path)
+            return steps_in(self.folder, self._item)
+
+        try:
+            steps = agreement.round(f"open {self.folder}", open_folder, lambda rows: rows[0])
+        except BaseException:
+            self._lock.free()
+            raise
+        self._agreement, self._last = agreement, steps[-1] if steps else None
+        self._pace.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._finish()
+            elif self._thread is not None:
+                self._thread.join(_AFTER_ERROR)
+        finally:
+            self._agreement = None
+            self._lock.free()
+
+    def restore(self, like: Any = None, shardings: Any = None, *, step: int | None = None) -> Any:
+        """Read the latest step that the folder has now, as `pyreactant.restore` does. Collective.
+
+        Waits for a step that this run is writing.
+
+        Args:
+            like: As in `pyreactant.restore`.
+            shardings: As there.
+            step: An older step. The newer ones are renamed to ``STEP.superseded`` at the next save.
+
+        Returns:
+            The tree; None if there is no step.
+
+        Raises:
+            FileError: The folder does not have that step.
+            StateError: The checkpoints are not open.
+
+        The others are those of `pyreactant.restore`, and of the step that is being written.
+        """
+        agreement = self._opened()
+        self._finish()
+
+        def choose(rows: Sequence[list[int]]) -> int | None:
+            steps = rows[0]
+            if step is not None and step not in steps:
+                raise FileError(
+                    f"{self.folder} has no step {step}, but {', '.join(map(str, steps)) or 'none'}"
+                )
+            return step if step is not None else steps[-1] if steps else None
+
+        def look() -> list[int]:
+            return [] if agreement.process else steps_in(self.folder, self._item)
+
+        chosen = agreement.round(f"restore {self.folder}", look, choose)
+        if chosen is None:
+            return None
+
+        def find() -> Path:
+            return item_of(self.folder / str(chosen), self._item)
+
+        tree = restore_item(agreement, find, like, shardings, what=f"restore {chosen}")
+        self._last = chosen
+        self._pace.start()
+        return tree
+
+    def save(self, step: int, tree: Any, *, now: bool = False) -> bool:
+        """Save a step if it is time. Call it in each step, on every process. Collective.
+
+        It returns when this process's blocks are copied, or held where the host's memory has them.
+
+        Args:
+            step: Number of the step, rising, the same on every process.
+            tree: As in `pyreactant.save`.
+            now: Save in any case, such as ``now=pr.reached_preemption(step)``; the same on every
+                process.
+
+        Returns:
+            Whether it was time.
+
+        Raises:
+            InvalidArgumentError: The step is not greater than the last one, or the tree cannot be
+                in a checkpoint.
+            FileError: The step before could not be written.
+            MismatchError: The trees of the processes differ.
+            StateError: The checkpoints are not open.
+        """
+        agreement = self._opened()
+        if type(step) is not int:
+            step = _whole(step)
+        if not (self._is_due(agreement, step) or now):
+            return False
+        self._finish()
+        taken = Snapshot()
+
+        def prepare() -> list[Any]:
+            nonlocal taken
+            if self._last is not None and step <= self._last:
+                raise InvalidArgumentError(
+                    f"step must be greater than {self._last}, the last one in {self.folder}, got "
+                    f"{step}; restore it and go on from there, or name another folder"
+                )
+            taken = snapshot(current(), tree)
+            return [step, taken.digest]
+
+        agreement.round(f"save {step}", prepare, self._begin)
+        self._last = step
+        self._pace.start(agreement)
+        self._thread = threading.Thread(
+            target=self._write, args=(agreement, step, taken), name="pyreactant save", daemon=True
+        )
+        self._thread.start()
+        return True
+
+    def _opened(self) -> Agreement:
+        if self._agreement is None:
+            raise StateError(
+                f"the checkpoints of {self.folder} are not open; use them in a with statement: "
+                "with pr.Checkpoints(...) as checkpoints"
+            )
+        return self._agreement
+
+    def _is_due(self, agreement: Agreement, step: int) -> bool:
+        if self._every_seconds is None and self._every_steps is None:
+            return True
+        writes = self._thread is not None and self._thread.is_alive()
+        timely = self._every_seconds is not None and self._pace.is_over(agreement, not writes)
+        return timely or (self._every_steps is not None and step % self._every_steps == 0)
+
+    def _begin(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Process 0 compares what all save, and moves newer steps away."""
+        equal_trees([f"{step} {digest}" for step, digest in rows])
+        with unwritable(self.folder):
+            for step in steps_in(self.folder, self._item):
+                if self._last is None or step > self._last:
+                    _supersede(self.folder / str(step))
+
+    def _finish(self) -> None:
+        """Wait for the step that is being written, and raise its failure once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _write(self, agreement: Agreement, step: int, taken: Snapshot) -> None:
+        try:
+            write(agreement, self.folder / str(step), taken, item=self._item)
+            if self._keep is not None:
+                self._delete_old(agreement, step, taken, self._keep)
+        except Exception as error:  # raised in the loop's thread, by `_finish`
+            self._failure = error
+
+    def _delete_old(self, agreement: Agreement, step: int, taken: Snapshot, keep: int) -> None:
+        what = f"clean after {step}"
+
+        def look() -> list[int]:
+            return [] if agreement.process else steps_in(self.folder, self._item)[:-keep]
+
+        old = agreement.round(what, look, lambda rows: rows[0])
+        if not old:
+            return
+        agreement.round(what, lambda: _read_back(self.folder / str(step) / self._item, taken))
+
+        def delete() -> None:
+            if agreement.process == 0:
+                with unwritable(self.folder):
+                    for number in old:
+                        delete_step(self.folder / str(number))
+
+        agreement.round(what, delete)
+
+
+class _Pace:
+    """Whether it is time, which process 0 says at calls that all processes know before.
+
+    So no process waits in the calls between them, and devices never communicate for it.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds or 0.0
+        self._calls = self._asked = self._forgotten = 0
+        self._next = 1
+        self._since, self._first = time.monotonic(), 0
+
+    def start(self, agreement: Agreement | None = None) -> None:
+        """The time begins anew; with an agreement all processes have come to this call."""
+        self._since, self._first, self._next = time.monotonic(), self._calls, self._calls + 1
+        if agreement is not None:
+            agreement.forget(self._forgotten, self._asked)
+            self._forgotten = self._asked
+
+    def is_over(self, agreement: Agreement, ready: bool) -> bool:
+        """Whether process 0 says at this call that the time is over, and that it is ready."""
+        self._calls += 1
+        if self._calls < self._next:
+            return False
+        over, calls = agreement.publish("save", self._asked, lambda: self._look(ready))
+        self._asked += 1
+        self._next = self._calls + calls
+        return bool(over)
+
+    def _look(self, ready: bool) -> list[Any]:
+        """Process 0: whether the time is over, and after how many calls to look again."""
+        passed, calls = time.monotonic() - self._since, self._calls - self._first
+        left = self._seconds - passed
+        if left <= 0:
+            return [ready, 1]
+        each = max(passed / calls, 1e-9)
+        return [False, max(1, min(int(min(left, self._seconds / _PARTS) / each), calls))]
+
+
+class _Lock:
+    """Who writes a folder: a lock that the system frees if its process dies.
+
+    It is of POSIX, so that it also holds over NFS, and forked processes do not inherit it.
+    """
+
+    _held: ClassVar[set[Path]] = set()
+    """What this process writes; the system would let it lock a file twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Take the lock.
+
+        Raises:
+            FileError: Another run has it, or the folder cannot be written.
+        """
+        if self._folder in self._held:
+            raise FileError(f"{self._folder} is written by this process already; open it once")
+        with unwritable(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(self._folder / _LOCK, flags, 0o666)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                mine = {"host": host(), "process": os.getpid(), "since": time.time()}
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(mine).encode(), 0)
+            except OSError as error:
+                holder = os.pread(descriptor, 4096, 0)
+                os.close(descriptor)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise _taken(self._folder, holder) from None
+                if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                    raise FileError(
+                        f"{self._folder}: the file system must support locks, so that two runs do "
+                        f"not write one folder, but does not ({error.strerror}); mount it with "
+                        "locks (Lustre: -o flock, NFS: without nolock), or name another folder"
+                    ) from None
+                raise
+        self._descriptor = descriptor
+        self._held.add(self._folder)
+
+    def free(self) -> None:
+        """Give the lock back, if it is held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            self._held.discard(self._folder)
+
+
+def _taken(folder: Path, holder: bytes) -> FileError:
+    who = "another process"
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        told = json.loads(holder)
+        age = max(0, time.time() - told["since"])
+        who = f"process {told['process']} on {told['host']}, since {age:.0f} s"
+    return FileError(
+        f"{folder} is written by another run ({who}); wait for its end, end it, or name another "
+        "folder"
+    )
+
+
+def _whole(step: Any) -> int:
+    try:
+        if isinstance(step, bool):
+            raise TypeError
+        number = int(step.__index__())
+    except (AttributeError, TypeError):
+        raise InvalidArgumentError(f"step must be a whole number, got {step!r:.100}") from None
+    return number
+
+
+def steps_in(folder: Path, item: str = "state") -> list[int]:
+    """The whole steps in a folder, ascending; folders of other names are none."""
+    steps = []
+    for path in folder.iterdir():
+        if path.name.isascii() and path.name.isdigit():
+            with contextlib.suppress(FileError):
+                item_of(path, item)
+                steps.append(int(path.name))
+    return sorted(steps)
+
+
+def delete_step(path: Path) -> None:
+    """Delete a step, of which at no time a part has its name."""
+    away = path.with_name(f"{path.name}{format.TEMPORARY}-{secrets.token_hex(4)}")
+    path.rename(away)
+    shutil.rmtree(away)
+
+
+def _supersede(path: Path) -> None:
+    name, number = f"{path.name}.superseded", 1
+    while path.with_name(name).exists():
+        number += 1
+        name = f"{path.name}.superseded-{number}"
+    path.rename(path.with_name(name))
+
+
+def _read_back(folder: Path, taken: Snapshot) -> None:
+    """Compare what this process wrote with what can be read now."""
+    requests = [(name, index, data.nbytes) for name, index, data in taken.pieces]
+    with damage(folder):
+        blocks = Ahead(open_item(folder).reader, requests)
+        for name, _, data in taken.pieces:
+            if not np.array_equal(_bytes(blocks.next()), _bytes(data)):
+                raise DamageError(f"array {name} is not what was written")
+
+
+def _bytes(data: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8)

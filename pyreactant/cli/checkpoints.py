@@ -1,0 +1,110 @@
+"""`pyreactant checkpoints`: look at checkpoints of ours and of Orbax, and read them whole."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..base.errors import MismatchError
+from .command import App, examples
+
+app = App(
+    no_args_is_help=True,
+    help="Checkpoints in Orbax's format.",
+    epilog=examples(
+        "pyreactant checkpoints list run1",
+        "pyreactant checkpoints show run1/900",
+        "pyreactant checkpoints verify run1",
+    ),
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Steps = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of steps.")]
+One = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a step, or an item in it.")]
+Both = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of steps, or of one.")]
+
+
+@app.command("list", epilog=examples("pyreactant checkpoints list run1 --json"))
+def list_steps(folder: Steps, as_json: AsJson = False) -> None:
+    """List the whole steps in a folder, the latest last."""
+    from ..arrays.checkpoint.inspect import list_steps
+
+    steps = list_steps(folder)
+    if as_json:
+        rows = [
+            {"step": s.number, "written": s.written, "bytes": s.nbytes, "leaves": s.leaves}
+            for s in steps
+        ]
+        print(json.dumps(rows))
+        return
+    for step in steps:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(step.written))
+        leaves = f"{step.leaves} leaves" if step.leaves >= 0 else "its metadata cannot be read"
+        print(f"{step.number:>10}  {at}  {_size(step.nbytes):>10}  {leaves}")
+
+
+@app.command(epilog=examples("pyreactant checkpoints show run1/900"))
+def show(folder: One, as_json: AsJson = False) -> None:
+    """Print the leaves of a checkpoint: path, type, shape, chunks and bytes."""
+    from ..arrays.checkpoint.format import path_text
+    from ..arrays.checkpoint.inspect import show
+
+    item, leaves = show(folder)
+    rows = [
+        {
+            "path": path_text(entry.keys),
+            "kind": entry.kind,
+            "dtype": array and array.dtype,
+            "shape": array and array.shape,
+            "chunk": array and array.chunk,
+            "keys_of": entry.key_impl,
+        }
+        for entry, array in leaves
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    total = 0
+    for row, (entry, array) in zip(rows, leaves, strict=True):
+        what = entry.kind
+        if array is not None:
+            total += array.nbytes
+            what = f"{array.dtype}{list(array.shape)} in chunks of {list(array.chunk)}"
+            what += f"  keys of {entry.key_impl}" if entry.key_impl else ""
+        print(f"{row['path']}  {what}")
+    by = "with checksums" if item.digests is not None else "written without checksums"
+    print(f"{len(rows)} leaves, {_size(total)}, {by}")
+
+
+@app.command(epilog=examples("pyreactant checkpoints verify run1"))
+def verify(folder: Both) -> None:
+    """Read checkpoints whole, and compare all checksums.
+
+    Ends with 5 if one is damaged.
+    """
+    from ..arrays.checkpoint.inspect import verify
+
+    damaged = 0
+    for verdict in verify(folder):
+        if verdict.damage:
+            damaged += 1
+            print(verdict.damage, flush=True)
+        elif verdict.checked:
+            print(f"{verdict.folder}: whole, {_size(verdict.nbytes)}", flush=True)
+        else:
+            print(
+                f"{verdict.folder}: can be read, {_size(verdict.nbytes)}, written without "
+                "checksums: a flipped bit would not be seen",
+                flush=True,
+            )
+    if damaged:
+        raise MismatchError(f"{damaged} damaged; restore another step, and delete these")
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} TB"

@@ -1,0 +1,69 @@
+"""The example resumes: killed, preempted, with another number of processes, bit for bit."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pyreactant.arrays.checkpoint.steps import steps_in
+from tests.harness import REPOSITORY, environment, run
+from tests.launch.runs import RUN
+
+pytestmark = pytest.mark.only("jax")
+
+TRAIN = str(REPOSITORY / "examples" / "resume" / "train.py")
+ENDLESS = 10**6
+
+
+def command(folder: Path, processes: int, steps: int, *options: str) -> Sequence[str]:
+    machine = ("--processes", str(processes), "--devices-per-process", str(4 // processes))
+    out = folder / f"run-{time.monotonic_ns()}"
+    program = (TRAIN, str(folder / "steps"), str(steps))
+    return (*RUN, "--out", str(out), "--platform", "cpu", *machine, *options, "--", *program)
+
+
+def latest(folder: Path) -> int:
+    steps = folder / "steps"
+    return max(steps_in(steps), default=-1) if steps.exists() else -1
+
+
+def disturb(folder: Path, processes: int, number: signal.Signals) -> int:
+    """Start the training, signal its supervisor after some new steps, and return its exit code."""
+    before = latest(folder)
+    with (folder / "log").open("ab") as log:
+        argv = command(folder, processes, ENDLESS)
+        training = subprocess.Popen(argv, env=environment(), stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 200
+        while latest(folder) < before + 20:
+            assert training.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.05)
+        training.send_signal(number)
+        return training.wait(200)
+    finally:
+        training.kill()
+        training.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_example_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    assert disturb(tmp_path, 2, signal.SIGKILL) == -signal.SIGKILL
+    assert disturb(tmp_path, 1, signal.SIGTERM) == 6
+    assert disturb(tmp_path, 2, signal.SIGTERM) == 6
+    steps = latest(tmp_path) + 20
+    last = run(command(tmp_path, 1, steps), env=environment(), timeout=300)
+    assert last.returncode == 0, last.stderr
+    (tmp_path / "other").mkdir()
+    whole = run(command(tmp_path / "other", 2, steps), env=environment(), timeout=300)
+    assert whole.returncode == 0, whole.stderr
+    lines = [
+        [line for line in text.splitlines() if f"step {steps}: " in line]
+        for text in (last.stdout, whole.stdout)
+    ]
+    assert len(lines[0]) == 1
+    assert lines[0][0].rpartition(" ")[2] == lines[1][0].rpartition(" ")[2]
