@@ -151,9 +151,10 @@ def loop(folder: str) -> None:
 
     if mine:
         write.write_arrays = fails
-    with pytest.raises(pr.FileError, match="no room" if mine else r"process 1 .*no room"):
-        with pr.Checkpoints(f"{folder}/run") as checkpoints:
-            checkpoints.save(10**6, tree)
+    words = "no room" if mine else r"process 1 .*no room"
+    checkpoints = pr.Checkpoints(f"{folder}/run")
+    with pytest.raises(pr.FileError, match=words), checkpoints:
+        checkpoints.save(10**6, tree)
     assert not list(Path(folder, "run").glob("*tmp*"))
 
 
