@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pyreactant as pr
 
-from . import _guard, _in_process, _launch, _metrics, _placement, _training, _whole_process
+from . import (
+    _guard,
+    _in_process,
+    _launch,
+    _metrics,
+    _placement,
+    _state,
+    _training,
+    _whole_process,
+)
 from ._measure import Pair, machine
 
 
@@ -48,6 +57,9 @@ def _figures(quick: bool) -> list[Pair]:
         *_in_process.check(2048 if quick else 8192, 1 if quick else 5),
         _guard.call(many),
         _guard.digest(few),
+        *_state.checkpoints(8 if quick else 2048, few),
+        _state.listed(20 if quick else 1000, few),
+        _state.merged(8 if quick else 512, few),
     ]
 
 

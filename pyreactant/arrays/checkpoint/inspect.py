@@ -1,5 +1,6 @@
 """What `pyreactant checkpoints` tells of a folder, of ours or of Orbax."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +40,21 @@ def list_steps(folder: Path) -> list[Step]:
 
 
 def _step(number: int, path: Path) -> Step:
-    files = [file.stat() for file in path.rglob("*") if file.is_file()]
     leaves = -1
     try:
         text = (item_of(path) / format.METADATA).read_text("utf-8")
         leaves = len(format.read_tree(text, [], ocdbt=True).entries)
     except (OSError, ValueError):
         pass  # `verify` says what is wrong
-    return Step(number, path.stat().st_mtime, sum(file.st_size for file in files), leaves)
+    return Step(number, path.stat().st_mtime, _bytes_in(path), leaves)
+
+
+def _bytes_in(folder: str | Path) -> int:
+    """Bytes of the files in a folder; quick, because there are many."""
+    with os.scandir(folder) as entries:
+        return sum(
+            _bytes_in(entry.path) if entry.is_dir() else entry.stat().st_size for entry in entries
+        )
 
 
 def show(folder: Path) -> tuple[Item, list[tuple[Entry, Array | None]]]:

@@ -29,9 +29,11 @@ from ...base.errors import (
 )
 from ...base.files import sync
 from ..array import ShardedArray
+from ..backend import AbstractBackend
 from ..dtypes import as_array, is_traced
+from ..mesh import Mesh
 from ..runtimes.runtime import Running, current
-from ..sharding import Device, Index, NamedSharding, Shard
+from ..sharding import Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
 from .format import Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
@@ -362,9 +364,7 @@ def _placed(running: Running, number: int, leaf: Any) -> _Leaf:
     shards = {_start(shard.index): shard for shard in backend.addressable_shards(value)}
     held: dict[tuple[int, ...], np.ndarray] = {}
     pieces = []
-    for start, index in _mine(
-        sharding, shape, array.chunk, running.group.process_index, number, backend.devices()
-    ):
+    for start, index in _mine(backend, sharding, shape, array.chunk, number):
         pieces.append((index, _part(shards, held, start, index)))
     return _Leaf(format.ARRAY, array, impl, None, pieces, str(sharding))
 
@@ -404,25 +404,37 @@ def _start(index: Index) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _mine(
+    backend: AbstractBackend,
     sharding: NamedSharding,
     shape: tuple[int, ...],
     chunk: tuple[int, ...],
-    process: int,
     number: int,
-    devices: tuple[Device, ...],
 ) -> tuple[tuple[tuple[int, ...], Index], ...]:
-    """The chunks of an array that a process writes, each with the first element of its block.
+    """The chunks of an array that this process writes, each with the first element of its block.
 
     The processes that hold a block take its chunks in turn, and begin with another one for each
     array.
     """
+    process, sizes = backend.group.process_index, sharding.shard_shape(shape)
+    owners, counts = _owners(backend, sharding.mesh), sharding.cuts(len(shape))
+    blocks = np.zeros(len(owners), np.int64)
+    for count, places in zip(counts, sharding.block_coordinates(len(shape)).T, strict=True):
+        blocks = blocks * count + places
     mine: list[tuple[tuple[int, ...], Index]] = []
-    for start, (block, positions) in sharding.block_holders(
-        sharding.mesh.device_ids, shape
-    ).items():
-        holders = sorted({devices[position].process_index for position in positions})
-        if process in holders:
-            turn = holders.index(process) - number
-            numbered = enumerate(chunks(block, chunk))
-            mine += [(start, index) for at, index in numbered if (at - turn) % len(holders) == 0]
+    for block in np.unique(blocks[owners == process]):
+        holders = np.unique(owners[blocks == block]).tolist()
+        start = tuple(
+            int(i) * n for i, n in zip(np.unravel_index(block, counts), sizes, strict=True)
+        )
+        whole = tuple(slice(first, first + n) for first, n in zip(start, sizes, strict=True))
+        turn = holders.index(process) - number
+        numbered = enumerate(chunks(whole, chunk))
+        mine += [(start, index) for at, index in numbered if (at - turn) % len(holders) == 0]
     return tuple(mine)
+
+
+@lru_cache(maxsize=16)
+def _owners(backend: AbstractBackend, mesh: Mesh) -> np.ndarray:
+    """The process of each device of a mesh, row-major."""
+    devices = backend.devices()
+    return np.array([devices[position].process_index for position in mesh.device_ids])
