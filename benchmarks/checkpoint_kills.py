@@ -1,7 +1,7 @@
 """Kill a loop that saves at 40 points, and look whether what stays is whole and right.
 
 ``python -m benchmarks.checkpoint_kills [--points N]``. Each program goes on in the folder that the
-one before left, which it cleans first. Most points lie in a save, in the deletion of old steps or in
+one before left, which it cleans first. Most points lie in a save, in a deletion of old steps or in
 the cleaning at the start.
 """
 
