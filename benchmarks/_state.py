@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,35 +69,31 @@ def checkpoints(mebibytes: int, repetitions: int) -> list[Pair]:
                 k: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=placed) for k, a in tree.items()
             }
 
-        def restored(placed: Any, read: Callable[[Any], Any]) -> float:
-            return timed(lambda: jax.block_until_ready(read(like(placed))))
+        def restored(placed: Any, read: Callable[..., Any], path: Path) -> float:
+            return timed(lambda: jax.block_until_ready(read(path, like(placed))))
 
         ours(folder / "ours")
         theirs(folder / "theirs")
         what = f"{ARRAYS} arrays, {mebibytes} MiB"
         saves = [
             Pair(
-                f"save {what}, relative to {name}",
-                *interleave(lambda: anew(ours), lambda write=write: anew(write), repetitions),
+                f"save {what}, relative to {reference}",
+                *interleave(partial(anew, ours), partial(anew, write), repetitions),
                 bound,
             )
-            for name, write, bound in (("Orbax", theirs, 0.6), ("write and fsync", plain, 1.5))
+            for reference, write, bound in (("Orbax", theirs, 0.6), ("write and fsync", plain, 1.5))
         ]
         restores = [
             Pair(
-                f"restore {what}, {name}, relative to Orbax",
+                f"restore {what}, {mesh}, relative to Orbax",
                 *interleave(
-                    lambda placed=placed: restored(
-                        placed, lambda like: pr.restore(folder / "ours", like)
-                    ),
-                    lambda placed=placed: restored(
-                        placed, lambda like: orbax.restore(folder / "theirs", like)
-                    ),
+                    partial(restored, placed, pr.restore, folder / "ours"),
+                    partial(restored, placed, orbax.restore, folder / "theirs"),
                     repetitions,
                 ),
                 0.8,
             )
-            for name, placed in (("same mesh", sharding.to_jax()), ("another mesh", other))
+            for mesh, placed in (("same mesh", sharding.to_jax()), ("another mesh", other))
         ]
         return [*saves, *restores, _waits(folder / "steps", tree, what, repetitions)]
 
@@ -105,7 +102,7 @@ def _waits(folder: Path, tree: Any, what: str, repetitions: int) -> Pair:
     seconds = []
     with pr.Checkpoints(folder, keep=1) as saved:
         for step in range(repetitions):
-            seconds.append(timed(lambda step=step: saved.save(step, tree)))
+            seconds.append(timed(partial(saved.save, step, tree)))
             saved.restore({"0": tree["0"]})  # waits for the end of the save
     return Pair(f"the loop waits for a save in the background, {what}", seconds, None, 0.05)
 
@@ -116,7 +113,7 @@ def listed(steps: int, repetitions: int) -> Pair:
         pr.save(Path(name, "0"), {"w": np.ones(3)})
         for step in range(1, steps):
             shutil.copytree(Path(name, "0"), Path(name, str(step)))
-        seconds = [timed(lambda: inspect.list_steps(Path(name))) for _ in range(repetitions)]
+        seconds = [timed(partial(inspect.list_steps, Path(name))) for _ in range(repetitions)]
     return Pair(f"list of {steps} steps", seconds, None, 0.5)
 
 
