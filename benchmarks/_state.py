@@ -54,7 +54,7 @@ def checkpoints(mebibytes: int, repetitions: int) -> list[Pair]:
             with path.open("wb") as file:
                 for array in tree.values():
                     for shard in array.addressable_shards:
-                        file.write(np.asarray(shard.data))
+                        file.write(np.asarray(shard.data).data)
                 file.flush()
                 os.fsync(file.fileno())
 
