@@ -275,7 +275,7 @@ class _Results:
         if largest > _LARGEST:
             raise UnknownOperationError(f"an argument has more than {_LARGEST} elements")
         results, seconds = self._timed(arrays)
-        if seconds < 4 * _SECONDS / COUNT:  # a busy machine may have made it slow
+        if 1 < COUNT * seconds / _SECONDS < 4:  # a busy machine may have made it slow
             seconds = min(seconds, self._timed(arrays)[1])
         if max(result.size for result in results) > _LARGEST:
             raise UnknownOperationError(f"a result has more than {_LARGEST} elements")
