@@ -17,7 +17,7 @@ SECTIONS = {
     "Meshes and shardings": "Mesh make_mesh NamedSharding",
     "Arrays": "device_put from_callback from_process_local from_jax gather reshard ShardedArray "
     "Shard Aval",
-    "Programs": "compile Compiled Program program Domain as_jax matmul_sharded",
+    "Programs": "compile Compiled Program program Domain Integers Uniform as_jax matmul_sharded",
     "Checks": "crosscheck Report testing.assert_crosscheck",
     "Absent slices": "topology preflight Preflight plan Plan",
     "Jobs": "submit remote Job targets.Local targets.Slurm targets.TPU targets.Ray",

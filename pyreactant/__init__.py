@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .arrays.checkpoint.steps import Checkpoints as Checkpoints
     from .arrays.checkpoint.write import save as save
     from .arrays.domain import Domain as Domain
+    from .arrays.inputs import Integers as Integers
+    from .arrays.inputs import Uniform as Uniform
     from .arrays.lowering.as_jax import as_jax as as_jax
     from .arrays.matmul import matmul_sharded as matmul_sharded
     from .arrays.mesh import Mesh as Mesh
@@ -87,6 +89,7 @@ _MODULES = {
     "arrays.checkpoint.steps": "Checkpoints",
     "arrays.checkpoint.write": "save",
     "arrays.domain": "Domain",
+    "arrays.inputs": "Integers Uniform",
     "arrays.mesh": "Mesh",
     "arrays.program": "Program program",
     "arrays.sharding": "Aval Device NamedSharding Shard",

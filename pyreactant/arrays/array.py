@@ -30,6 +30,8 @@ class ShardedArray:
         2016.0
     """
 
+    __array_priority__ = 1000  # NumPy leaves its operators, as in A + x, to this class
+
     __slots__ = ("__weakref__", "_backend", "_number", "_value", "aval")
 
     def __init__(self, value: Any, aval: Aval, backend: AbstractBackend, number: int = 0) -> None:

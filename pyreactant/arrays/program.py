@@ -15,6 +15,7 @@ from ..base.errors import InvalidArgumentError
 from . import process_runtime
 from .domain import Domain
 from .dtypes import as_dtype
+from .inputs import entries
 
 Body = str | Callable[..., Any]
 
@@ -41,7 +42,9 @@ class Program:
         julia_project: Folder of the Julia project that provides the Julia body's module; None for
             Julia's standard libraries and pyreactant's own programs.
         inputs: Shape of each argument in a cross-check, in whole numbers and in "n" or multiples
-            such as "4n", where n is the size of the run.
+            such as "4n", where n is the size of the run; its elements are random numbers in
+            [-1, 1). An `Integers` or `Uniform` in its place has other numbers, and a dict is an
+            argument that is a dict. A dict of all arguments has their names, in order.
         out_dtypes: Element type of each result in a cross-check; () expects what the oracle's
             results imply (docs/crosscheck.md).
         stablehlo: Path of a StableHLO module as text, in place of the JAX body. The arguments'
@@ -64,7 +67,7 @@ class Program:
     julia: str | None = None
     oracle: Body | None = None
     julia_project: str | None = None
-    inputs: tuple[tuple[str | int, ...], ...] = ()
+    inputs: Any = ()
     out_dtypes: tuple[str, ...] = ()
     stablehlo: str | None = None
     domain: Domain | None = None
@@ -94,7 +97,7 @@ class Program:
                 f"Program {self.name!r}: julia_project= must be the path of a folder as text, got "
                 f"{project!r}"
             )
-        object.__setattr__(self, "inputs", _shapes(self.name, self.inputs))
+        object.__setattr__(self, "inputs", entries(self.name, self.inputs))
         if isinstance(self.out_dtypes, str) or not isinstance(self.out_dtypes, (tuple, list)):
             raise InvalidArgumentError(
                 f"Program {self.name!r}: out_dtypes= must be one element type per result, such as "
@@ -108,6 +111,11 @@ class Program:
                 f"Domain(moves=True), got {self.domain!r}"
             )
 
+    @property
+    def __name__(self) -> str:
+        """The name of the JAX body, if it is a function; otherwise the program's."""
+        return function_name(self.jax) if callable(self.jax) else self.name
+
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Run the program on placed arrays; see `pyreactant.compile`. Collective.
 
@@ -120,6 +128,20 @@ class Program:
             **static: Keyword arguments that are part of the program (hashable values).
         """
         return process_runtime.find().call(self, args, static)
+
+
+class _Docstring:
+    """The docstring of `Program` for the class, and that of its JAX body for a program."""
+
+    def __init__(self, own: str | None) -> None:
+        self._own = own
+
+    def __get__(self, program: Program | None, owner: type | None = None) -> str | None:
+        body = None if program is None else program.jax
+        return self._own if body is None or isinstance(body, str) else body.__doc__
+
+
+Program.__doc__ = _Docstring(Program.__doc__)  # type: ignore[assignment]
 
 
 def _check_file(program: Program) -> None:
@@ -136,24 +158,6 @@ def _check_file(program: Program) -> None:
         )
 
 
-def _shapes(name: str, inputs: Any) -> tuple[tuple[str | int, ...], ...]:
-    """The shapes as tuples, so that a program can be the key of a cache."""
-    if isinstance(inputs, (tuple, list)) and all(isinstance(s, (tuple, list)) for s in inputs):
-        shapes = tuple(map(tuple, inputs))
-        if all(_is_size(entry) for shape in shapes for entry in shape):
-            return shapes
-    raise InvalidArgumentError(
-        f"Program {name!r}: inputs= must be one shape per argument, of whole numbers from 1 and "
-        f"'n' or multiples such as '4n', for instance (('n', '4n'), ('4n',)), got {inputs!r}"
-    )
-
-
-def _is_size(entry: Any) -> bool:
-    if isinstance(entry, str):
-        return re.fullmatch(r"([1-9][0-9]*)?n", entry) is not None
-    return isinstance(entry, int) and not isinstance(entry, bool) and entry > 0
-
-
 @overload
 def program(function: Callable[..., Any], /) -> Program: ...
 
@@ -165,7 +169,7 @@ def program(
     julia: str | None = None,
     oracle: Body | None = None,
     julia_project: str | None = None,
-    inputs: tuple[tuple[str | int, ...], ...] = (),
+    inputs: Any = (),
     out_dtypes: tuple[str, ...] = (),
     domain: Domain | None = None,
 ) -> Callable[[Callable[..., Any]], Program]: ...
@@ -178,7 +182,7 @@ def program(
     julia: str | None = None,
     oracle: Body | None = None,
     julia_project: str | None = None,
-    inputs: tuple[tuple[str | int, ...], ...] = (),
+    inputs: Any = (),
     out_dtypes: tuple[str, ...] = (),
     domain: Domain | None = None,
 ) -> Any:

@@ -3,10 +3,12 @@
 The JAX runtime parses the module with MLIR; a process that only starts others reads it here.
 """
 
+import functools
 import hashlib
 import os
 import re
 import stat
+import time
 from pathlib import Path
 
 from ..base.errors import FileError, InvalidArgumentError
@@ -25,12 +27,33 @@ def label(program: Program) -> str:
     return f"Program {program.name!r}: the StableHLO file {program.stablehlo!r}"
 
 
-def state(program: Program) -> tuple[int, ...]:
-    """Numbers that change when the program's file changes.
+_SETTLED = 2.0
+"""Seconds after which a file's times tell a later change from this one, on any file system."""
+
+
+def state(program: Program) -> str:
+    """A digest of the program's file; the file is read again if it may have changed.
+
+    Size and time of modification may be those of the file that it replaces, but not the time of
+    the change itself, once that is a while ago.
 
     Raises:
         FileError: It cannot be read, is not a file, or is larger than `LIMIT`.
     """
+    facts = _facts(program)
+    if time.time() - facts.st_ctime < _SETTLED:
+        return digest(read(program))
+    changes = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+    return _digest_of(program, changes)
+
+
+@functools.lru_cache(maxsize=256)
+def _digest_of(program: Program, changes: tuple[int, ...]) -> str:
+    return digest(read(program))
+
+
+def _facts(program: Program) -> os.stat_result:
+    """What the system says of the program's file; raises as `state`."""
     what = label(program)
     try:
         facts = _path(program).stat()
@@ -43,12 +66,12 @@ def state(program: Program) -> tuple[int, ...]:
             f"{what} has {facts.st_size / 2**20:.0f} MiB, but may have {LIMIT // 2**20}; turn its "
             "large constants into arguments"
         )
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+    return facts
 
 
 def read(program: Program) -> bytes:
     """The program's file; raises as `state`."""
-    state(program)
+    _facts(program)
     try:
         return _path(program).read_bytes()
     except OSError as error:

@@ -168,7 +168,7 @@ def run_case(
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
     bits, times = [], []
     for _ in range(max(2, calls)):
-        outputs, last = _call(compiled, args)
+        outputs, last = _call(compiled, case.arguments(args))
         times.append(last)
         bits.append(_bits(outputs))
     del args, outputs  # one set of arrays is held at a time
@@ -217,8 +217,9 @@ def _call_twice(
         The run with the arrays of the checked call, and the seconds of that.
     """
     args, digests = _place(run.sources(), shardings)
-    outputs, seconds = _call(run.compiled, args)
-    repeats = _repeats([_bits(outputs), _bits(_call(run.compiled, args)[0])], first)
+    given = run.case.arguments(args)
+    outputs, seconds = _call(run.compiled, given)
+    repeats = _repeats([_bits(outputs), _bits(_call(run.compiled, given)[0])], first)
     arrays = _by_name("input", args) | _by_name("output", outputs)
     plans = {
         name: ArrayPlan(array.shape, array.dtype.name, array.sharding)
@@ -298,8 +299,9 @@ def _read_and_digest(source: Source, by_block: dict[str, str], index: Index) -> 
 def _compile(
     case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout, precision: str
 ) -> Compiled:
+    given = case.arguments(args)
     how = functools.partial(
-        compile, case.program, *args, precision=precision, static=case.static(size)
+        compile, case.program, *given, precision=precision, static=case.static(size)
     )
     specs = layout.out_specs
     if not specs:
@@ -331,7 +333,7 @@ def _listed(outputs: Any) -> list[Any]:
     return current().backend.trees.flatten(outputs)[0]
 
 
-def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[ShardedArray], float]:
+def _call(compiled: Compiled, args: Sequence[Any]) -> tuple[list[ShardedArray], float]:
     start = time.perf_counter()
     outputs = _listed(compiled(*args))
     for output in outputs:

@@ -7,12 +7,13 @@ import jax
 import numpy as np
 
 from ..arrays.dtypes import as_dtype, wide
+from ..arrays.inputs import Named, each, flat
 from ..arrays.lowering.as_jax import as_jax
 from ..arrays.program import load
 from ..arrays.runtimes.jax.x64 import context, is_wide
 from ..arrays.source import Source
 from ..base.child import Request, Stop, serve
-from ..base.errors import PyReactantError
+from ..base.errors import InvalidArgumentError, PyReactantError
 from .bounds.compare import compare
 from .bounds.estimate import estimate
 from .bounds.expected import Expected
@@ -38,6 +39,12 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
 
 
 def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
+    other = [place for place, entry in flat(case.program.inputs) if not isinstance(entry, tuple)]
+    if other or any(isinstance(entry, Named) for entry in each(case.program.inputs)):
+        raise InvalidArgumentError(
+            "gradients are compared of programs whose inputs= are shapes only, without ranges and "
+            "dicts"
+        )
     size, dtype, seed = request["size"], request["dtype"], request["seed"]
     arrays = [_whole(source) for source in _sources(case, size, dtype, seed)]
     static = dict(case.static(size))

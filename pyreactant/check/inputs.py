@@ -16,6 +16,7 @@ from ..arrays.sharding import Index
 from ..arrays.source import RandomSource, Source
 from .oracle.sources import Absolute
 from .programs.case import Case, Input
+from .programs.ordinary import source as source
 from .regions import whole_index
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
@@ -25,21 +26,6 @@ SETS = (ORDINARY, WIDE, SPECIAL, EXACT)
 
 Make = Callable[[Input, int, int], Source]
 """Makes the source of an input from its description, the seed, and its number."""
-
-
-def source(what: Input, seed: int, stream: int) -> Source:
-    """The ordinary source of one input of a program; no process holds the whole input.
-
-    Args:
-        what: Shape, dtype and distribution of the input.
-        seed: Seed of the run.
-        stream: Index of the input among the program's inputs.
-    """
-    if what.kind == "indices":
-        return _Below(what, seed, stream)
-    if what.scale != 1:
-        return _Scaled(what, seed, stream)
-    return RandomSource(what.shape, what.dtype, seed, stream)
 
 
 def sources(inputs: tuple[Input, ...], seed: int) -> tuple[Source, ...]:
@@ -76,30 +62,6 @@ def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
         return ()
     sets = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
     return tuple(data for data in sets if data is not None)
-
-
-class _Scaled(RandomSource):
-    """Random numbers times a power of two, so that they stay exact."""
-
-    def __init__(self, what: Input, seed: int, stream: int) -> None:
-        super().__init__(what.shape, what.dtype, seed, stream)
-        self._scale = what.scale
-
-    def _numbers(self, bits: np.ndarray) -> np.ndarray:
-        return super()._numbers(bits) * self._scale
-
-
-class _Below(RandomSource):
-    """Random integers from 0 up to, but not including, a limit."""
-
-    random = False
-
-    def __init__(self, what: Input, seed: int, stream: int) -> None:
-        super().__init__(what.shape, what.dtype, seed, stream)
-        self._high = np.uint64(what.high)
-
-    def _numbers(self, bits: np.ndarray) -> np.ndarray:
-        return (bits * self._high) >> np.uint64(32)
 
 
 class _Bits(RandomSource):

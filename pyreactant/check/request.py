@@ -12,6 +12,7 @@ from typing import Any
 from .._version import __version__
 from ..arrays.domain import Domain
 from ..arrays.dtypes import as_dtype
+from ..arrays.inputs import from_plain
 from ..arrays.lowering.reactant import tuples
 from ..arrays.matmul import default_mesh
 from ..arrays.mesh import Mesh
@@ -34,6 +35,7 @@ from ..julia.place import find_place
 from .bounds.typical import LEAST_SIGMAS, SIGMAS
 from .inputs import SETS, input_sets
 from .programs import Case, Layout, find_case
+from .programs.user import OracleError
 from .records.plain import Plain
 from .records.records import SCHEMA, check_version
 from .variants import ALL, EXTENTS, ONE, SOME
@@ -235,6 +237,7 @@ def program_of(data: Mapping[str, Any]) -> Program:
     """The program that `asdict` described, as JSON holds it."""
     known = {f.name for f in fields(Program)}
     given = {key: tuples(value) for key, value in data.items() if key in known}
+    given["inputs"] = from_plain(given.get("inputs", ()))
     if given.get("domain") is not None:
         given["domain"] = Domain(**{key: tuples(value) for key, value in given["domain"].items()})
     return Program(**given)
@@ -336,20 +339,30 @@ def check_request(request: CheckRequest, count: int | None, backends: Sequence[s
     mesh = request.mesh or (default_mesh(count) if count else None)
     if mesh is not None and count is not None:
         _check_size(mesh, count)
+    broken = []
     for program in request.programs:
         case = find_case(program)
         if request.dtype is not None:
             _check_dtype(request, case)
         if mesh is not None:
-            size = request.size or case.size_for(mesh)
-            choose_layout(case, mesh, size, request.specs)
-            if case.oracle is not None:  # a wrong statement about a program is an error here
-                input_sets(case, size, request.dtype or case.dtypes[0])
+            try:
+                _check_layout(request, case, mesh)
+            except OracleError as error:  # each process finds it, too; the other programs run
+                broken.append(error)
         if case.oracle is None and len(backends) == 1:
             raise RequirementError(
                 f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so its "
                 "values cannot be checked; give it oracle=, or name a second backend"
             )
+    if len(broken) == len(request.programs):
+        raise broken[0]
+
+
+def _check_layout(request: CheckRequest, case: Case, mesh: Mesh) -> None:
+    size = request.size or case.size_for(mesh)
+    choose_layout(case, mesh, size, request.specs)
+    if case.oracle is not None:  # a wrong statement about a program is an error here
+        input_sets(case, size, request.dtype or case.dtypes[0])
 
 
 def _check_size(mesh: Mesh, count: int) -> None:

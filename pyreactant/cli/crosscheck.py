@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -256,7 +257,9 @@ def crosscheck(
     from .console import working
 
     try:
-        with working("the programs are being checked"):
+        # What an oracle prints is no part of the report.
+        apart = redirect_stdout(sys.stderr) if as_json else nullcontext()
+        with working("the programs are being checked"), apart:
             report = run.crosscheck(
                 selection,
                 backends=backends,

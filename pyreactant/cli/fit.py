@@ -423,6 +423,7 @@ def _program_options(
         raise InvalidArgumentError("give --shape for each argument, or --size for all, not both")
     wanted = [parse_shape(text) for text in shapes]
     if side is not None:
+        from ..arrays.inputs import Named, each
         from ..check.programs import find_case
 
         if side < 1:
@@ -434,6 +435,11 @@ def _program_options(
                 f"--size is for programs whose shapes are known, and {error}; give --shape, once "
                 "for each argument"
             ) from None
+        if any(isinstance(entry, Named) for entry in each(case.program.inputs)):
+            raise InvalidArgumentError(
+                f"program {case.name!r} has an argument that is a dict, and --size gives arrays "
+                "only; name a function of arrays, or use pyreactant.preflight with trees of them"
+            )
         wanted = [array.shape for array in case.inputs(side, dtype)]
     out_sharding = None if out_spec is None else NamedSharding(mesh, out_spec)
     return arguments_of(wanted, specs, dtype, mesh), {"out_sharding": out_sharding}

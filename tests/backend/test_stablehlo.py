@@ -75,6 +75,17 @@ def test_trees_are_flat_and_a_call_sees_another_file(
     assert program(x, w, b).gather()[0, 0] == pytest.approx(-0.18)
 
 
+def test_another_file_of_the_same_size_and_time(
+    tmp_path: Path, layer: tuple[pr.ShardedArray, ...]
+) -> None:
+    file = tmp_path / "layer.mlir"
+    program = pr.Program("layer", stablehlo=str(file))
+    for operation, value in (("tanh", np.tanh(0.18)), ("sqrt", np.sqrt(0.18))):
+        file.write_text(LAYER.replace("stablehlo.tanh %2", f"stablehlo.{operation} %2"))
+        os.utime(file, ns=(10**18, 10**18))
+        assert program(*layer).gather()[0, 0] == pytest.approx(value)
+
+
 def test_loops_and_64_bits() -> None:
     values, steps = of("while_loop.mlir")(put(np.zeros(8), "x"))
     assert values.gather().tolist() == [1.9375] * 8

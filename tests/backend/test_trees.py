@@ -172,7 +172,7 @@ def test_an_array_is_not_donated_and_given() -> None:
     f = pr.compile(body("plus"), a, a, donate=[0])
     with pytest.raises(pr.InvalidArgumentError, match="donated and also given as array 1"):
         f(a, a)
-    for wrong in (2, "x", (0, 5)):
+    for wrong in (2, "x", (0, 5), 0.0, None, (0.0,)):
         with pytest.raises(pr.InvalidArgumentError, match="donate= has positions of arguments"):
             pr.compile(body("plus"), a, a, donate=wrong)
 
@@ -198,6 +198,22 @@ def test_a_program_is_called() -> None:
         program(x, three, power=1)
     with pytest.raises(pr.InvalidArgumentError, match="'power' must be hashable"):
         program(a, three, power=[1])
+    for large in (2**70, -(2**64), (1, 2**64)):
+        with pytest.raises(
+            pr.InvalidArgumentError, match=r"'power' has a whole number of \d+ bits"
+        ):
+            program(a, three, power=large)
+
+
+@pytest.mark.only("jax")
+def test_an_argument_that_is_none() -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    with pytest.raises(
+        pr.InvalidArgumentError, match="argument 1 of program 'sum' is None, a tree"
+    ):
+        pr.Program("sum", jax=lambda x, y: x + y)(a, None)
+    takes_none = pr.Program("same", jax=lambda x, y: x if y is None else y)
+    np.testing.assert_array_equal(takes_none(a, None).gather(), numbers((8, 8)))
 
 
 @pytest.mark.parametrize(
@@ -273,3 +289,24 @@ def test_flatten_and_unflatten(tree: Any) -> None:
         assert broadcast(trees, 7, tree, lambda x: x == 7, "w", "t") == [7] * len(leaves)
         found.append(leaves)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x, a: x + a,
+        lambda x, a: x @ a,
+        lambda x, a: x == a,
+        lambda x, a: x < a,
+        lambda x, a: np.float32(2) * a,
+    ],
+)
+def test_numpy_on_the_left_is_no_operator_either(operation: Any) -> None:
+    x = numbers((8, 8))
+    with pytest.raises(TypeError, match="is not defined for a ShardedArray"):
+        operation(x, pr.device_put(x, XY))
+
+
+def test_functions_of_numpy_read_an_array() -> None:
+    x = numbers((8, 8))
+    np.testing.assert_array_equal(np.exp(pr.device_put(x, XY)), np.exp(x))

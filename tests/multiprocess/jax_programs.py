@@ -44,6 +44,22 @@ def functions_of_trees() -> None:
     assert moved.gather()[:, 0].tolist() == [2**40] * 4 + [2**40 + 1] * 4
 
 
+def places_arrays_of_jax() -> None:
+    """device_put of an array of JAX that lies on both processes, as on one of them."""
+    import jax
+
+    rows, columns = pr.NamedSharding(_mesh(), ("x",)), pr.NamedSharding(_mesh(), (None, "y"))
+    values = np.arange(64, dtype=np.float32).reshape(8, 8)
+    everywhere = jax.make_array_from_callback((8, 8), rows.to_jax(), lambda index: values[index])
+    assert not everywhere.is_fully_addressable
+    for check in (False, True):
+        placed = pr.device_put({"x": everywhere}, columns, check=check)["x"]
+        assert placed.sharding == columns
+        np.testing.assert_array_equal(placed.gather(), values)
+    alone = pr.device_put(jax.numpy.asarray(values), columns)
+    np.testing.assert_array_equal(alone.gather(), values)
+
+
 def started_by_jax() -> None:
     """pr.initialize takes over a jax.distributed that runs, and leaves it running."""
     import jax

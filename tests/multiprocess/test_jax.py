@@ -14,6 +14,7 @@ pytestmark = pytest.mark.only("jax")
     ("name", "processes"),
     [
         ("functions_of_trees", 2),
+        ("places_arrays_of_jax", 2),
         ("started_by_jax", 2),
         ("numbered_otherwise", 3),
         ("used_before", 2),

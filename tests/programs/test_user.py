@@ -143,6 +143,22 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
     assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
 
 
+def quotes_arrays(x: np.ndarray) -> Any:
+    if not isinstance(x, np.ndarray):
+        raise TypeError("no array:\n" + "[0.1 0.2 0.3]\n" * 1000)
+    return x * 2
+
+
+def test_the_reason_of_an_estimate_is_short() -> None:
+    program = pr.Program("quotes", jax="jax.numpy:add", oracle=quotes_arrays, inputs=(("n", "n"),))
+    case = find_case(program)
+    block = case.expected(0, (slice(0, 2),), sources(case.inputs(8, "float32"), 0), MODEL)
+    assert isinstance(block, Tracked)
+    reason = "the oracle needs NumPy arrays (TypeError: no array: [0.1 0.2 0.3] [0.1"
+    assert block.estimated.startswith(reason)
+    assert len(block.estimated) < 250
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

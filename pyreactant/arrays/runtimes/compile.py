@@ -1,12 +1,13 @@
 """Compile programs: describe the arguments, lower, and look for an equal program."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...base.errors import InvalidArgumentError, ShardingError
+from ...base.errors import InvalidArgumentError, PyReactantError, ShardingError
 from ..array import DonatedArray, ShardedArray
 from ..backend import Call, check_precision, is_out_sharding
 from ..dtypes import as_dtype
@@ -84,7 +85,8 @@ def compile(
             if running.guarded is not None and known.operation is not None:
                 running.guarded.guard.ran(known.operation)  # as if it were compiled again
             return known
-    lowered = running.backend.lower(call_)
+    with _naming_none(program, args):
+        lowered = running.backend.lower(call_)
     operation = None
     if running.guarded is not None:
         # Before XLA compiles: on GPUs its autotuner waits for all processes (openxla/xla#16153).
@@ -101,6 +103,21 @@ def compile(
     if lowered.reusable:
         running.cache.keep(key, compiled)
     return compiled
+
+
+@contextlib.contextmanager
+def _naming_none(program: Program, args: tuple[Any, ...]) -> Iterator[None]:
+    """Say which argument is None if the body computes with it: None is a tree without arrays."""
+    try:
+        yield
+    except (TypeError, AttributeError) as error:
+        none = next((number for number, value in enumerate(args) if value is None), None)
+        if none is None or isinstance(error, PyReactantError):
+            raise
+        raise InvalidArgumentError(
+            f"argument {none} of program {program.name!r} is None, a tree without arrays, and its "
+            f"body raised {type(error).__name__}: {error}; give an array, or let the body take None"
+        ) from error
 
 
 def call(program: Program, args: tuple[Any, ...], static: Mapping[str, Any]) -> Any:
@@ -209,10 +226,26 @@ def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
                 f"is part of the program, got {type(value).__name__}; give a tuple in place of a "
                 "list, and arrays as arguments"
             ) from None
+        for number in _whole_numbers(value):
+            if not -(2**63) <= number < 2**64:
+                raise InvalidArgumentError(
+                    f"program {program.name!r}: static argument {name!r} has a whole number of "
+                    f"{number.bit_length()} bits, and runtimes compute with 64 at most; give a "
+                    "float, which rounds it"
+                )
+
+
+def _whole_numbers(value: Any) -> Iterator[int]:
+    """The whole numbers of a static value, also those in tuples and sets."""
+    if isinstance(value, (tuple, frozenset)):
+        for item in value:
+            yield from _whole_numbers(item)
+    elif isinstance(value, int):
+        yield value
 
 
 def _positions(program: Program, donate: int | Sequence[int], count: int) -> tuple[int, ...]:
-    given = (donate,) if isinstance(donate, int) else tuple(donate)
+    given = tuple(donate) if isinstance(donate, Iterable) else (donate,)
     for position in given:
         if not isinstance(position, (int, np.integer)) or not -count <= position < count:
             raise InvalidArgumentError(

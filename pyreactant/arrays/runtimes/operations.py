@@ -11,7 +11,7 @@ import numpy as np
 
 from ...base.errors import DTypeError, InvalidArgumentError, ShardingError
 from ..array import ShardedArray
-from ..dtypes import as_array, as_dtype
+from ..dtypes import as_array, as_dtype, is_traced
 from ..program import Program
 from ..sharding import (
     Aval,
@@ -45,7 +45,8 @@ def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
 
     Args:
         x: The global array, the same on every process, in any memory order; or a tree of arrays.
-            A number of Python gets the runtime's default type (float32 and int32 on JAX).
+            A `jax.Array` on devices of several processes is gathered first. A number of Python gets
+            the runtime's default type (float32 and int32 on JAX).
         sharding: Mesh and partition spec; for a tree one for all, or a tree of them that has the
             structure of `x` or is a prefix of it.
         check: First compare a digest of `x` between the processes. Collective.
@@ -69,7 +70,7 @@ _NUMBERS = (bool, int, float, complex)  # of Python, which has no element types
 
 
 def _put_checked(x: Any, sharding: Any) -> ShardedArray:
-    running = current()
+    running, x = current(), _whole(x)
     equal_everywhere(running.backend, running.group, "device_put", as_array(x))
     return _put(x, sharding)
 
@@ -80,6 +81,7 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
             f"device_put places host arrays, got {x!r}; reshard(x, sharding) moves it on the "
             "devices"
         )
+    x = _whole(x)
     if _is_key(x):
         return _put_key(x, _our_sharding(sharding))
     if is_number := type(x) in _NUMBERS:
@@ -87,6 +89,13 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
     array = as_array(current().backend.number(x) if is_number else x)
     read = array.__getitem__
     return _place("device_put", array.shape, array.dtype, sharding, read, values=array)
+
+
+def _whole(x: Any) -> Any:
+    """The values of a `jax.Array` that lies partly on other processes, on each of them."""
+    if is_traced(x) or getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
+        return x
+    return from_jax(x).gather()
 
 
 def _check_whole(number: Any, sharding: NamedSharding) -> None:

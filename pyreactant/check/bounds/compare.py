@@ -22,8 +22,8 @@ from .sight import (
     constants,
     counts,
     exact,
+    frequent,
     sample,
-    smallest,
     squares_of,
 )
 from .typical import TypicalVerdict
@@ -251,20 +251,19 @@ def _sight(
     value, bound = _pair(expected)
     some = Expected(value[places], bound[places], last_rounding=expected.last_rounding)
     absolute, blinded = squares_of(expected.absolute), 0
-    trivial = None
-    if unbounded or finite < got.size or not _all_seen(got, expected, squares):
-        with np.errstate(all="ignore"):
-            allowed = expected.allowed(got.dtype)
-            trivial = constants(value, bound, got)
-            size = math.sqrt(absolute / got.size)
-            blinded = blind(value, allowed, trivial, size)
-    if trivial is not None and trivial.any():
-        rest = np.flatnonzero(~trivial)
-        each = max(1, rest.size // SAMPLE) | 1
-        some = Expected(value.flat[rest], bound.flat[rest], last_rounding=expected.last_rounding)
-        squares, finite = squares_of(some.value), int(np.isfinite(some.value).sum())
-        some = some.part((slice(None, None, each),))
+    trivial: np.ndarray = np.zeros((), bool)
+    known, all_finite = frequent(some.value), finite == got.size and not unbounded
     with np.errstate(all="ignore"):
+        if known.size or not all_finite:
+            trivial = constants(value, bound, got, known)
+        if not all_finite or trivial.any() or not _all_seen(got, expected, squares):
+            allowed, size = expected.allowed(got.dtype), math.sqrt(absolute / got.size)
+            blinded = blind(value, allowed, np.broadcast_to(trivial, value.shape), size)
+        if trivial.any():
+            some = replace(some, value=value[~trivial], bound=bound[~trivial])
+            each = max(1, some.value.size // SAMPLE) | 1
+            squares, finite = squares_of(some.value), int(np.isfinite(some.value).sum())
+            some = some.part((slice(None, None, each),))
         tolerances = counts(some.allowed(got.dtype), some.value, each, unbounded)
     return Sight(
         tolerances,
@@ -273,12 +272,12 @@ def _sight(
         absolute,
         elements=got.size,
         blind=blinded,
-        trivial=0 if trivial is None else int(np.count_nonzero(trivial)),
+        trivial=int(np.count_nonzero(trivial)),
     )
 
 
 def _all_seen(got: np.ndarray, expected: Expected, squares: float) -> bool:
-    """Whether a glance at the bounds shows that no element is blind, and none is constant."""
+    """Whether a glance at the bounds shows that no element is blind, if none is constant."""
     value, bound = _pair(expected)
     size = math.sqrt(squares / got.size)
     if got.dtype.kind in "biu":
@@ -288,8 +287,7 @@ def _all_seen(got: np.ndarray, expected: Expected, squares: float) -> bool:
     if value.dtype.kind == "f":
         largest = max(float(value.max()), -float(value.min()))
     unit = 2 * float(finfo(got.dtype).eps) * largest
-    most = bound.max()
-    return bool(bound.min() > max(unit, smallest(got.dtype)) and 2 * most + unit <= COARSE * size)
+    return bool(2 * bound.max() + unit <= COARSE * size)
 
 
 def _unbounded(expected: Expected, allowed: np.ndarray) -> int:

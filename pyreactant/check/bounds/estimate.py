@@ -28,6 +28,9 @@ from .tracked import Tracked, UnknownOperationError, as_tracked, in_float
 
 _RUNS = 4
 
+_WORDS = 160
+"""Characters of an error that a reason quotes."""
+
 
 def estimate(
     oracle: Callable[..., Any],
@@ -73,12 +76,18 @@ def tracked_results(
     except MemoryError:
         raise
     except UnknownOperationError as error:
-        return str(error)
-    except Exception as error:
+        return in_short(error)
+    except (Exception, SystemExit) as error:
         # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
         # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
         # its error.
-        return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
+        return f"the oracle needs NumPy arrays ({type(error).__name__}: {in_short(error)})"
+
+
+def in_short(error: BaseException) -> str:
+    """An error's words in one line; it may quote whole arrays."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _WORDS else f"{text[:_WORDS]} ..."
 
 
 def outputs_of(result: Any) -> tuple[np.ndarray, ...]:

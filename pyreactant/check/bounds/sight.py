@@ -166,32 +166,36 @@ def smallest(dtype: np.dtype[Any]) -> float:
     return math.sqrt(float(info.tiny) * float(info.eps))
 
 
-def constants(value: np.ndarray, bound: np.ndarray, got: np.ndarray) -> np.ndarray:
+def frequent(some: np.ndarray) -> np.ndarray:
+    """The finite values of a sample that are in 1 % of it or more, and at least twice."""
+    values, times = np.unique(some[np.isfinite(some)], return_counts=True)
+    return np.asarray(values[times >= max(2, FEW * some.size)])
+
+
+def constants(
+    value: np.ndarray, bound: np.ndarray, got: np.ndarray, known: np.ndarray
+) -> np.ndarray:
     """Which elements are the same constant in oracle and result, as padding and masks are.
 
     Their bound is at most that of a number which is written into the array, or of underflow, the
-    result has the right value rounded, and it is zero or one of a few values that many elements
-    have; or they are rightly NaN or certainly infinite. Whole numbers and booleans are none.
+    result has the right value rounded, and many elements have this value; or they are rightly NaN
+    or certainly infinite. Whole numbers and booleans are none.
 
     Args:
         value: Right values, float64 or complex128.
         bound: Their bounds.
         got: The results.
+        known: The values that many elements have (`frequent`).
     """
     if got.dtype.kind in "biu":
         return np.zeros(value.shape, bool)
-    certain = np.isnan(value) | (np.isinf(value) & ~np.isinf(bound))
+    certain: np.ndarray = np.isnan(value) | (np.isinf(value) & ~np.isinf(bound))
+    if not known.size:
+        return certain
     one_unit = float(finfo(got.dtype).eps) * np.abs(value)
     exact = np.isfinite(bound) & (bound <= np.maximum(smallest(got.dtype), one_unit))
     same = exact & (got == value.astype(got.dtype))
-    trivial: np.ndarray = certain | (same & (value == 0))
-    others = value[same & ~trivial]
-    if not others.size:
-        return trivial
-    some = others[:: others.size // SAMPLE | 1]
-    values, times = np.unique(some, return_counts=True)
-    frequent = values[times >= max(2, FEW * some.size)]
-    return trivial | (same & np.isin(value, frequent)) if frequent.size else trivial
+    return certain | (same & np.isin(value, known))
 
 
 def blind(

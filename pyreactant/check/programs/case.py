@@ -41,11 +41,13 @@ class Input:
         name: Name in messages.
         shape: Global shape.
         dtype: Name of the element type.
-        kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (0 to high - 1). "chooses":
-            uniform, but its elements only say what becomes of others. "compared": uniform, but
-            their order decides which elements become results.
+        kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (integers from low to
+            high - 1). "chooses": uniform, but its elements only say what becomes of others.
+            "compared": uniform, but their order decides which elements become results. "ranged":
+            uniform from low to high, on all sets of inputs.
         scale: Factor of uniform numbers, a power of two.
-        high: Exclusive limit of indices.
+        high: Exclusive limit of a range.
+        low: Its lowest number.
     """
 
     name: str
@@ -53,7 +55,8 @@ class Input:
     dtype: str
     kind: str = "uniform"
     scale: float = 1.0
-    high: int = 0
+    high: float = 0
+    low: float = 0
 
     @property
     def is_data(self) -> bool:
@@ -253,6 +256,7 @@ class Case:
             partial sums need.
         tried: Terms and lost bits (see `sums`) of a program whose `contracted` is not known, as a
             function of size and dtype. None for other programs.
+        arguments: The arguments of the bodies, which may be trees, made of the inputs' arrays.
         communicated: Most bytes that a device receives with the algorithm in the body's
             docstring: ``communicated(mesh, layout, size, dtype)``; None if unknown.
     """
@@ -275,6 +279,7 @@ class Case:
     domain: Domain = ASSUMED
     lost_bits: int = 0
     tried: Callable[[int, str], tuple[int, int]] | None = None
+    arguments: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
     communicated: Callable[[Mesh, Layout, int, str], int | None] = lambda *_: None
 
     @property

@@ -15,13 +15,13 @@ import numpy as np
 
 from ...arrays.domain import Domain
 from ...arrays.dtypes import as_dtype, is_float, wide
-from ...arrays.source import RandomSource
 from ...base.errors import InvalidArgumentError
 from ..bounds.estimate import outputs_of, tracked_results
 from ..bounds.model import Model
 from ..bounds.tracked import Tracked
 from ..regions import whole_index
 from .case import Input
+from .ordinary import source
 
 ArgumentsOf = Callable[[int, str], tuple[Input, ...]]
 """The arguments of a program, as a function of size and dtype."""
@@ -218,7 +218,7 @@ def _arrays(inputs: tuple[Input, ...], make: Callable[[Input, int], Any]) -> lis
     return [
         make(what, number)
         if _is_data(what)
-        else RandomSource(what.shape, what.dtype, 0, number).read(whole_index(what.shape))
+        else source(what, 0, number).read(whole_index(what.shape))
         for number, what in enumerate(inputs)
     ]
 

@@ -12,13 +12,15 @@ import numpy as np
 from ...arrays import stablehlo
 from ...arrays.domain import Domain
 from ...arrays.dtypes import EXTENDED, NAMES, as_dtype, is_float
+from ...arrays.inputs import Integers, Named, Uniform, as_arguments, check_names, flat
+from ...arrays.inputs import Shape as Sizes
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program, body_name, load
 from ...arrays.sharding import Index, as_entry
-from ...arrays.source import RandomSource
 from ...base.errors import InvalidArgumentError
 from ..bounds.estimate import (
     estimate,
+    in_short,
     leaves,
     moved_by_constants,
     outputs_of,
@@ -42,6 +44,7 @@ from .case import (
     Shape,
     default_spec,
 )
+from .ordinary import source
 from .stated import ArgumentsOf, Trial, in_full
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
@@ -61,14 +64,28 @@ def case_of(program: Program) -> Case:
             "them, for instance as Program(..., inputs=(('n', 'n'), ('n',)))"
         )
 
+    field = "jax" if program.oracle is None else "oracle"
+    if isinstance(program.inputs, Named) and getattr(program, field) is not None:
+        check_names(program.name, program.inputs, load(program, field), field)
+
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
-        return tuple(
-            Input(f"argument {i}", tuple(_size(entry, n) for entry in shape), dtype)
-            for i, shape in enumerate(program.inputs)
-        )
+        return tuple(_input(place, entry, n, dtype) for place, entry in flat(program.inputs))
 
     summary = f"user's program {body_name(program.jax or program.julia)}"
     return _case(program, summary, DTYPES, inputs)
+
+
+def _input(place: str, entry: Sizes | Integers | Uniform, n: int, dtype: str) -> Input:
+    """One array of the arguments; entry is its shape or its range."""
+    if isinstance(entry, tuple):
+        return Input(place, tuple(_size(part, n) for part in entry), dtype)
+    shape = tuple(_size(part, n) for part in entry.shape)
+    if isinstance(entry, Integers):
+        return Input(place, shape, "int32", "indices", high=entry.high, low=entry.low)
+    kind = as_dtype(dtype)
+    real = np.empty(0, kind).real.dtype.name if kind.kind == "c" else dtype
+    real = "float32" if kind.kind in "biu" else real
+    return Input(place, shape, real, "ranged", high=entry.high, low=entry.low)
 
 
 def _of_a_file(program: Program) -> Case:
@@ -109,7 +126,8 @@ def _case(
     oracle = None if program.oracle is None else _Oracle(program)
     domain, trial = _domain(program, len(inputs(1, dtypes[0]))), None
     if oracle is not None and program.domain is not None:
-        trial = Trial(program.name, domain, oracle=oracle, function=oracle.function, inputs=inputs)
+        function = oracle.arranged(oracle.function)
+        trial = Trial(program.name, domain, oracle=oracle, function=function, inputs=inputs)
     outputs = None if oracle is None else functools.lru_cache(_outputs(program, oracle, inputs))
     results = None if oracle is None else _Results(oracle)
 
@@ -133,6 +151,7 @@ def _case(
         needs=_everything,
         exact=domain.moves,
         domain=domain,
+        arguments=functools.partial(as_arguments, program.inputs),
         tried=None if trial is None else functools.lru_cache(trial.sums),
         oracle=None if results is None else Oracle(results.block, first=results.whole),
         runs=None if results is None else results.runs,
@@ -142,6 +161,14 @@ def _case(
 def _domain(program: Program, count: int) -> Domain:
     """What is stated of a program; by default that it takes wide inputs in [-1, 1) only."""
     domain = program.domain or ASSUMED
+    if domain.moves or domain.sums:
+        ranged = [place for place, entry in flat(program.inputs) if isinstance(entry, Uniform)]
+        if ranged:
+            raise InvalidArgumentError(
+                f"Program {program.name!r}: domain= with moves=True or sums=True gives it numbers "
+                f"beyond the range that pyreactant.Uniform states of {ranged[0]}; give its shape "
+                "instead, or leave domain= away"
+            )
     if max(domain.special_arguments, default=0) >= count:
         raise InvalidArgumentError(
             f"Program {program.name!r}: domain= names special values of argument "
@@ -149,6 +176,10 @@ def _domain(program: Program, count: int) -> Domain:
             "from 0"
         )
     return domain
+
+
+class OracleError(InvalidArgumentError):
+    """An oracle cannot be used; other programs of a cross-check run without it."""
 
 
 class _Oracle:
@@ -160,35 +191,59 @@ class _Oracle:
 
     def __init__(self, program: Program) -> None:
         self.function = load(program, "oracle")
+        self._inputs = program.inputs
         self._shapes: dict[tuple[Shape, ...], tuple[Shape, ...]] = {}
         self._name = f"Program {program.name!r}: its oracle {body_name(program.oracle)!r}"
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         try:
             # An oracle may change its arguments, which later runs and the devices still need.
-            result = self.function(*(array.copy() for array in arrays))
+            result = self.arranged(self.function)(*(array.copy() for array in arrays))
         except (Exception, SystemExit) as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
-            raise InvalidArgumentError(
+            raise OracleError(
                 f"{self._name} must run on NumPy arrays, such as {got}, but it raised "
                 f"{type(error).__name__}: {error} ({Path(place.filename).name}, line "
                 f"{place.lineno}); correct the oracle"
             ) from error
         problem = _problem(result)
         if problem:
-            raise InvalidArgumentError(
+            raise OracleError(
                 f"{self._name} must return an array of numbers, or a tree of such arrays, got "
                 f"{problem}"
             )
         shapes = tuple(map(np.shape, leaves(result)))
         known = self._shapes.setdefault(tuple(array.shape for array in arrays), shapes)
         if shapes != known:
-            raise InvalidArgumentError(
+            raise OracleError(
                 f"{self._name} must return arrays of the same shapes for all numbers, as a "
                 f"compiled program does, got {_text(known)} and {_text(shapes)}; correct the oracle"
             )
         return result
+
+    def check_steady(self, results: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
+        """Check that two calls with the same arguments have the same results.
+
+        Raises:
+            OracleError: They differ, so no result can be compared with them.
+        """
+        both = zip(results, again, strict=True)
+        if not all(_same(*pair) for pair in both):
+            raise OracleError(
+                f"{self._name} must return the same numbers for the same arguments, and two calls "
+                "differ; draw no random numbers in it, or seed them there, and let it change no "
+                "globals"
+            )
+
+    def arranged(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of all arrays that makes of them the arguments of this one."""
+        return lambda *arrays: function(*as_arguments(self._inputs, arrays))
+
+
+def _same(result: np.ndarray, again: np.ndarray) -> bool:
+    """Whether all elements are equal, or NaN in both."""
+    return bool(np.all((result == again) | ((result != result) & (again != again))))
 
 
 def _text(shapes: tuple[Shape, ...]) -> str:
@@ -261,12 +316,12 @@ class _Results:
         if model.roundoff == model.sum_roundoff:
             function = with_ranges(function, rounding.range) or function
         try:
-            results = function(*(rounding.input(array) for array in arrays))
+            results = self._oracle.arranged(function)(*(rounding.input(array) for array in arrays))
         except (MemoryError, UnknownOperationError):
             raise
         except Exception as error:
             raise UnknownOperationError(
-                f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
+                f"the oracle needs NumPy arrays ({type(error).__name__}: {in_short(error)})"
             ) from error
         return tuple(as_runs(leaf, model, rounding) for leaf in leaves(results))
 
@@ -297,14 +352,15 @@ class _Results:
         Bounds cover how the program computes constants from ranges. Shorter types than float32
         have their constants computed in float32 and rounded, which the bound of a constant covers.
         """
-        function = self._oracle.function
+        function, arranged = self._oracle.function, self._oracle.arranged
         if model.roundoff != model.sum_roundoff:
-            return tracked_results(function, parts, model)
+            return tracked_results(arranged(function), parts, model)
         ranged = with_ranges(function, tracked_ranges(model))
-        results = "" if ranged is None else tracked_results(ranged, parts, model)
+        results = "" if ranged is None else tracked_results(arranged(ranged), parts, model)
         if not isinstance(results, str):
             return results
-        plain, other = tracked_results(function, parts, model), self._rounded_constants(model)
+        plain = tracked_results(arranged(function), parts, model)
+        other = self._rounded_constants(model)
         if isinstance(plain, str) or other is None:
             return plain
         moved = tracked_results(other, parts, model)
@@ -315,7 +371,10 @@ class _Results:
         if model.roundoff != model.sum_roundoff:
             return None
         function = with_ranges(self._oracle.function, rounded_ranges(model))
-        return None if function is None else lambda *parts: function(*(p.copy() for p in parts))
+        if function is None:
+            return None
+        arranged = self._oracle.arranged(function)
+        return lambda *parts: arranged(*(p.copy() for p in parts))
 
 
 def _outputs(
@@ -325,18 +384,20 @@ def _outputs(
 
     def outputs(n: int, dtype: str) -> tuple[Output, ...]:
         arrays = [
-            in_full(RandomSource(one.shape, one.dtype, 0, i).read(whole_index(one.shape)))
+            in_full(source(one, 0, i).read(whole_index(one.shape)))
             for i, one in enumerate(inputs(n, dtype))
         ]
         with np.errstate(all="ignore"):
             results = outputs_of(oracle(*arrays))
+            oracle.check_steady(results, outputs_of(oracle(*arrays)))
         wanted = program.out_dtypes
         if wanted and len(wanted) != len(results):
             raise InvalidArgumentError(
                 f"Program {program.name!r}: out_dtypes= must have one element type for each "
                 f"of the oracle's {len(results)} results, got {len(wanted)}"
             )
-        given = arrays[0].dtype
+        own = (array for one, array in zip(inputs(n, dtype), arrays, strict=True) if one.is_data)
+        given = next(own, arrays[0]).dtype
         return tuple(
             Output(one.shape, wanted[i] if wanted else out_dtypes(dtype, given, one.dtype))
             for i, one in enumerate(results)

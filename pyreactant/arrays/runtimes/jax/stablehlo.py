@@ -248,7 +248,7 @@ def module_of(program: Program) -> Module:
 
 
 @functools.lru_cache(maxsize=64)  # their texts may be large
-def _module(program: Program, state: tuple[int, ...]) -> Module:
+def _module(program: Program, digest: str) -> Module:
     text = read(program).decode("utf-8", "replace")
     return Module(program.name, label(program), text)
 
