@@ -70,6 +70,11 @@ def has_other_mesh(error: Exception) -> bool:
     return "mesh" in str(error)
 
 
+def has_own_mesh(error: Exception) -> bool:
+    """Whether JAX says that shard_map got another mesh than that of the context."""
+    return "should match the mesh passed to" in str(error)
+
+
 def unknown_call(error: str) -> str | None:
     """The custom call that libtpu does not know, if that is why it does not compile."""
     lacking = re.search(r"Custom emitter for (\S+) not found", error)

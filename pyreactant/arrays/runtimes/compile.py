@@ -90,7 +90,7 @@ def compile(
     operation = None
     if running.guarded is not None:
         # Before XLA compiles: on GPUs its autotuner waits for all processes (openxla/xla#16153).
-        operation = compiling(call_, lowered)
+        operation = compiling(call_, lowered, running.backend.trees)
         running.guarded.guard.announce(operation)
     if key is None:
         key = (program_digest(lowered.text), lowered.structure, _key(running, call_, named=False))

@@ -8,16 +8,18 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 import numpy as np
 
-from ...backend import Call, Lowered
+from ...backend import Call, Lowered, is_out_sharding
 from ...sharding import Aval
+from ...tree import Trees
+from .digests import digest_of, values_digest
+from .identity import identity, structure_text
 
 PLACEMENTS = ("device_put", "from_callback", "from_process_local", "from_jax")
 """Kinds of operations that place arrays. The caller's line is part of them."""
@@ -57,13 +59,6 @@ class Operation:
         parts += [part for pair in self.fields if pair[0] != VALUES for part in pair]
         object.__setattr__(self, "key", digest_of(parts))
         object.__setattr__(self, "digest", digest_of([*parts, *values]) if values else self.key)
-
-
-def digest_of(parts: list[str]) -> int:
-    """A 64-bit digest of texts, equal on every process (Python's own hash is not)."""
-    data = "\0".join(f"{len(part)} {part}" for part in parts)
-    digest = hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[3]) + os.sep
@@ -110,10 +105,6 @@ def _start_of_body(text: str) -> int:
     return start if start >= 0 else len(text)
 
 
-_ALL = 1 << 20
-"""Bytes: of larger arrays `device_put` compares as many, at equal distances."""
-
-
 def placing(kind: str, aval: Aval, array: np.ndarray | None = None) -> Operation:
     """A placement; its values are compared if every process gives the whole array."""
     fields = [*_fields_of(aval)]
@@ -122,8 +113,15 @@ def placing(kind: str, aval: Aval, array: np.ndarray | None = None) -> Operation
     return Operation(kind, "", tuple(fields), caller_line())
 
 
-def compiling(call: Call, lowered: Lowered) -> Operation:
-    """A program that is compiled, after it was lowered."""
+def compiling(call: Call, lowered: Lowered, trees: Trees) -> Operation:
+    """A program that is compiled, after it was lowered.
+
+    Raises:
+        InvalidArgumentError: A static value, or what a node of a tree holds, equals only itself.
+    """
+    what = f"program {call.program.name!r}:"
+    static = [f"{k}={identity(v, f'{what} static value {k!r}')}" for k, v in call.static.items()]
+    outs, out = trees.flatten(call.out_sharding, is_out_sharding)
     arguments = [
         (f"argument {number} {name}", value)
         for number, aval in enumerate(call.avals)
@@ -131,9 +129,9 @@ def compiling(call: Call, lowered: Lowered) -> Operation:
     ]
     fields = [
         *arguments,
-        ("structure of the arguments", str(call.structure)),
-        ("static values", _static(call.static)),
-        ("out_sharding", str(call.out_sharding)),
+        ("structure of the arguments", structure_text(trees, call.structure, f"{what} arguments")),
+        ("static values", ", ".join(static)),
+        ("out_sharding", f"{', '.join(map(str, outs))} {structure_text(trees, out, what)}"),
         ("precision", str(call.precision)),
         ("donate", str(call.donate)),
         (PROGRAM, program_digest(lowered.text)),
@@ -171,20 +169,6 @@ def gathering(what: str) -> Operation:
     return Operation("gather", what, (("of", what),), caller_line())
 
 
-def values_digest(array: np.ndarray) -> str:
-    """A digest of an array's values: of all bytes up to 1 MiB, of 1 MiB of larger arrays."""
-    some = array if array.nbytes <= _ALL else _sample(array)
-    digest = hashlib.blake2b(digest_size=8)
-    digest.update(np.ascontiguousarray(some).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _sample(array: np.ndarray) -> np.ndarray:
-    """About 1 MiB of a large array, the same elements whatever its memory order."""
-    step = -(-array.nbytes // _ALL)
-    return array[np.unravel_index(np.arange(0, array.size, step), array.shape)]
-
-
 def _fields_of(aval: Aval) -> Sequence[tuple[str, str]]:
     sharding = aval.sharding
     return (
@@ -193,10 +177,6 @@ def _fields_of(aval: Aval) -> Sequence[tuple[str, str]]:
         ("mesh", repr(sharding.mesh)),
         ("spec", str(sharding.spec)),
     )
-
-
-def _static(static: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in static.items())
 
 
 _ODD = 0x9E3779B97F4A7C15  # odd, so that no operation is lost from the digest

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
-from ....base.words import has_other_devices, has_other_mesh
+from ....base.words import has_other_devices, has_other_mesh, has_own_mesh
 from ...backend import Call, Executable, Lowered, is_out_sharding
 from ...program import Program, function_name, load
 from ...sharding import Aval
@@ -47,16 +47,27 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(devices, a.sharding))
         for a in call.avals
     ]
-    with _contexts(call, devices, wide):
-        with x64.note_wide(call, wide):
-            lowered = _named_meshes(call, lambda: jitted.lower(*avals))
+
+    def trace(mesh: Any) -> Any:
+        with _contexts(call, wide, mesh), x64.note_wide(call, wide):
+            return jitted.lower(*avals)
+
+    mesh = jax_mesh(devices, call.meshes[0]) if len(call.meshes) == 1 else None
+    try:
+        lowered = _named_meshes(call, lambda: trace(mesh))
+    except ValueError as error:
+        if mesh is None or not has_own_mesh(error):
+            raise
+        # A body that gives shard_map a mesh of its own needs none of ours; `jax.jit` sets none.
+        mesh, lowered = None, trace(None)
+    with _contexts(call, wide, mesh):
         text = lowered.as_text()
     calls_back = "callback" in text
     outputs, structure = TREES.flatten(lowered.out_info)
     x64.check_widths(call, outputs)
 
     def compile_() -> Executable:
-        with _contexts(call, devices, wide):
+        with _contexts(call, wide, mesh):
             compiled = _compile(call, lowered)
         avals = _describe(call, devices, lowered, compiled)
         if wide and calls_back:
@@ -188,14 +199,14 @@ def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _contexts(call: Call, devices: Devices, wide: bool) -> Any:
-    """The settings of JAX for a program: 64 bits, precision, and the mesh of its arguments."""
+def _contexts(call: Call, wide: bool, mesh: Any) -> Any:
+    """The settings of JAX for a program: 64 bits, precision, and a mesh if there is one."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(x64.context(wide))
         if call.precision is not None:
             stack.enter_context(jax.default_matmul_precision(call.precision))
-        if len(call.meshes) == 1:
-            stack.enter_context(jax.set_mesh(jax_mesh(devices, call.meshes[0])))
+        if mesh is not None:
+            stack.enter_context(jax.set_mesh(mesh))
         yield
 
 
