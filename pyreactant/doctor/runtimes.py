@@ -158,6 +158,9 @@ def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     requested = machine.environ.get("PYREACTANT_PLATFORM")
     if platform == "cpu" and requested != "cpu" and (gpus or chips):
         return _on_the_cpu(machine, backend, text, answer.log)
+    if not content.get("sees_jit", True):
+        text += "; in this version the guard does not see what jax.jit compiles"
+        return CheckResult("warn", text, machine.pip("-U", "pyreactant"))
     return CheckResult("pass", text)
 
 
@@ -331,7 +334,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _answer(request: Mapping[str, Any], _: object) -> dict[str, Any]:
     """The main of a child: a runtime hangs, aborts, prints or takes the accelerator in here."""
-    backend, xla_runtime = request["backend"], None
+    backend, xla_runtime, sees_jit = request["backend"], None, True
     start = time.perf_counter()
     try:
         import pyreactant as pr
@@ -342,11 +345,16 @@ def _answer(request: Mapping[str, Any], _: object) -> dict[str, Any]:
             from ..arrays.runtimes.reactant import julia
 
             xla_runtime = str(julia.call(julia.start().runtime))
+        else:
+            from ..arrays.runtimes.jax import compilations
+
+            sees_jit = compilations.is_known()
         return {
             "platform": devices[0].platform,
             "kinds": sorted({device.kind for device in devices}),
             "devices": len(devices),
             "xla_runtime": xla_runtime,
+            "sees_jit": sees_jit,
             "seconds": time.perf_counter() - start,
         }
     except Exception as error:  # whatever a runtime raises is the answer

@@ -6,6 +6,7 @@ left them. Counting is cheap enough for every call of a compiled program.
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 collectives = 0
 """Collective operations that this process has begun."""
@@ -16,6 +17,10 @@ waiting = 0
 
 gathered: Callable[[str, int], object] | None = None
 """The guard's: takes the description and number of each array that is gathered."""
+
+
+compiled: Callable[[Any], None] | None = None
+"""The guard's: takes what the runtime compiles for the user, as an operation, before it does."""
 
 
 failed: Callable[[], None] | None = None

@@ -28,7 +28,7 @@ class Guarded:
         Raises:
             MismatchError: The processes differ.
         """
-        progress.gathered = progress.failed = None
+        progress.gathered = progress.failed = progress.compiled = None
         supervised.at_end = None
         atexit.unregister(self._at_exit)
         if code == 0:
@@ -50,6 +50,7 @@ def start(store: Store, process_index: int, num_processes: int) -> Guarded:
     guarded = Guarded(guard, terminator)
     progress.gathered = lambda what, array: guard.ran(gathering(what), (array,))
     progress.failed = guard.settle
+    progress.compiled = guard.ran_once
     # A supervised program compares its end before it is known to have ended well.
     supervised.at_end = guarded.end
     atexit.register(guarded._at_exit)

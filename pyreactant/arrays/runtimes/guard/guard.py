@@ -108,6 +108,21 @@ class Guard:
         stream.made = first + made
         return first
 
+    def ran_once(self, operation: Operation) -> None:
+        """Enter an operation about to run, unless this thread entered an equal one; waits for none.
+
+        JAX compiles a program again when its cache has dropped it, which is no difference.
+
+        Raises:
+            MismatchError: The processes differ, here or earlier.
+        """
+        stream = self._stream()
+        if operation.digest in stream.entered:
+            self._raise_failure()
+        else:
+            stream.entered.add(operation.digest)
+            self.ran(operation)
+
     def announce(self, operation: Operation, made: int = 0) -> int:
         """Enter an operation; wait until every process has announced it. Collective.
 
@@ -237,10 +252,17 @@ class _AgreedError(Exception):
 
 _STEP = 0.05  # seconds
 _STEPS = 10
+_STANDS = 100
+"""Steps after which a main thread that stands still counts as waiting.
+
+Calls of the runtime's own programs are not counted in `progress.waiting`.
+"""
 
 
 class Terminator:
     """Ends the process when it waits in one collective for half a second after a mismatch.
+
+    So it does when its main thread stands in one place for five seconds.
 
     It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when
     the mismatch is found may wait later. Until then abort() is delayed too.
@@ -257,13 +279,21 @@ class Terminator:
 
     def __call__(self, error: MismatchError) -> None:
         """Look until the process waits; then report the error and end with its exit code."""
-        steps, collectives = 0, progress.collectives
-        while steps < _STEPS:
+        steps, collectives, stands, place = 0, progress.collectives, 0, _main_place()
+        while steps < _STEPS and stands < _STANDS:
             if self._closed.wait(_STEP):
                 return
             same = progress.waiting > 0 and progress.collectives == collectives
             steps, collectives = steps + 1 if same else 0, progress.collectives
+            last, place = place, _main_place()
+            stands = stands + 1 if place == last else 0
         end_with(error)
+
+
+def _main_place() -> tuple[int, int] | None:
+    """Where the main thread is in its innermost function."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return None if frame is None else (id(frame), frame.f_lasti)
 
 
 def end_with(error: PyReactantError) -> NoReturn:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 import numpy as np
 
@@ -69,13 +69,21 @@ def caller_line() -> str:
 
     Call it before anything of another package calls back, or that package's line is found.
     """
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    return _line(_outside(sys._getframe(1), _PACKAGE))
+
+
+def _outside(frame: FrameType, *folders: str) -> FrameType:
+    """The innermost frame, from this one on, of code that lies in none of these folders."""
+    while frame.f_code.co_filename.startswith(folders) and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def _line(frame: FrameType) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
-_MODULE = re.compile(r"^( *)module @\S+", re.MULTILINE)
+_MODULE = re.compile(r"^( *)module @(\S+)", re.MULTILINE)
 _LOCATION_LINE = re.compile(r"^#loc\d* = .*\n?", re.MULTILINE)
 _LOCATION = re.compile(r" loc\((?:#loc\d*|unknown|\"(?:[^\"\\]|\\.)*\"[^()\n]*)\)")
 
@@ -140,6 +148,22 @@ def compiling(call: Call, lowered: Lowered, trees: Trees) -> Operation:
     return Operation("compile", call.program.name, tuple(fields), line, lambda: lowered.text)
 
 
+def jitting(text: str, folder: str) -> Operation | None:
+    """A program that a runtime compiles for its user; None for one that pyreactant needs itself.
+
+    Args:
+        text: Its StableHLO.
+        folder: Where the runtime's own code lies.
+    """
+    caller = sys._getframe(1)
+    frame = _outside(_outside(caller, _PACKAGE), folder + os.sep)
+    if frame.f_code.co_filename.startswith(_PACKAGE):
+        return None
+    name = _MODULE.search(text, 0, _start_of_body(text))
+    what = name[2] if name else ""
+    return Operation("compile", what, ((PROGRAM, program_digest(text)),), _line(frame), lambda: text)
+
+
 class Calls:
     """The calls of one compiled program, an operation for each line that calls it."""
 
@@ -200,6 +224,7 @@ class Stream:
         base: Number of operations that all processes agree about, which are no longer held.
         turn: Held by the thread that announces an operation.
         agreed: Keys of the operations that all processes have announced.
+        entered: Digests of the operations that are entered only once.
         exchanged: Number of the operation that was announced last, if any.
         compared: Whether the order is the same on every process; not in threads without a name of
             their own.
@@ -216,6 +241,7 @@ class Stream:
         self.base = 0
         self.turn = threading.Lock()
         self.agreed: set[int] = set()
+        self.entered: set[int] = set()
         self.exchanged: int | None = None
         self._base_digest = 0
         self._mark = (0, 0)  # a number of operations, and their digest

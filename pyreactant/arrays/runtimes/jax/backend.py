@@ -22,7 +22,7 @@ from ...mesh import Mesh
 from ...program import Program
 from ...sharding import Aval, Device, Index, NamedSharding, Shard
 from ...tree import Trees
-from . import x64
+from . import compilations, x64
 from .convert import (
     Devices,
     hardware_order,
@@ -77,6 +77,8 @@ class JaxBackend(AbstractBackend):
         if group.num_processes > 1 and not self._adopted:
             check_unused(group)
             connect(group, options)
+        if group.num_processes > 1:
+            compilations.install()
         owner = runtime_processes(group, options.platform)
         self._jax = Devices(_find_devices(group, options, owner))
         self._devices = tuple(
