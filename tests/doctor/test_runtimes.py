@@ -64,6 +64,14 @@ def test_started(tmp_path: Path) -> None:
     assert row(found, "Reactant devices").found == "not started: only JAX is requested"
 
 
+def test_guard_that_does_not_see_jit(tmp_path: Path) -> None:
+    here = with_jax(tmp_path, answering(tmp_path, json.dumps({**ON_CPU, "sees_jit": False})))
+    devices = row(diagnose("jax", machine=here), "JAX devices")
+    assert devices.status == "warn"
+    assert devices.found.endswith("; in this version the guard does not see what jax.jit compiles")
+    assert devices.mend.endswith("pip install -U pyreactant")
+
+
 def test_too_late(tmp_path: Path) -> None:
     """The doctor ends a late child and its descendants, even if they ignore signals."""
     pids_file = tmp_path / "pids"

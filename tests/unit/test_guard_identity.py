@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.runtimes.guard.identity import identity
+from pyreactant.arrays.runtimes.guard.identity import identity, structure_text
+from pyreactant.arrays.tree import OpTrees
 from tests.harness import REPOSITORY
 
 WHERE = "static value 'a'"
@@ -80,6 +82,14 @@ def test_values_that_are_equal() -> None:
     loop: list[Any] = [1]
     loop.append(loop)
     assert identity(loop, WHERE) == "list(1, (itself))"
+
+
+def test_structures() -> None:
+    """Elsewhere than in JAX optree has the same structures."""
+    trees = OpTrees()
+    _, structure = trees.flatten({"b": (1, None), "a": [2, 3], "c": OrderedDict(x=4)})
+    text = "{'a': list(*, *), 'b': tuple(*, None), 'c': collections.OrderedDict[list('x')](*)}"
+    assert structure_text(trees, structure, WHERE) == text
 
 
 def test_processes_agree() -> None:

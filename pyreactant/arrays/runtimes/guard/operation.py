@@ -161,7 +161,9 @@ def jitting(text: str, folder: str) -> Operation | None:
         return None
     name = _MODULE.search(text, 0, _start_of_body(text))
     what = name[2] if name else ""
-    return Operation("compile", what, ((PROGRAM, program_digest(text)),), _line(frame), lambda: text)
+    return Operation(
+        "compile", what, ((PROGRAM, program_digest(text)),), _line(frame), lambda: text
+    )
 
 
 class Calls:
