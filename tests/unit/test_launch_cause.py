@@ -299,12 +299,13 @@ NO_KEY = "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKey
         [error(40.0, "ValueError", "x", f"XlaRuntimeError: {GLOO}")],
     ],
 )
+@pytest.mark.parametrize("left", [phase(2.2, "ending", 0, 0), phase(2.2, "leaving")])
 def test_a_program_that_ended_early_is_why_others_waited_in_vain(
-    broke: list[Event], early: int
+    broke: list[Event], early: int, left: Event
 ) -> None:
     """JAX's own collectives are not counted, and it gives up after minutes."""
     came = phase(1.0, "initialized")
-    ended = process(early, came, phase(2.2, "ending", 0, 0), exited(40.2, -6))
+    ended = process(early, came, left, exited(40.2, -6))
     others = [process(i, came, *broke) for i in range(3) if i != early]
     found = verdict(ended, *others)
     assert (found.cause, found.process, found.exit_code) == ("user", early, 1)
@@ -423,6 +424,16 @@ def test_a_judge_that_is_kept_up_to_date_says_the_same(events: Any) -> None:
         judge.note(index)
         assert judge.find(1000.0) == find_failure(states, 1000.0)
         assert judge.unfinished == {s.index for s in states if not s.finished}
+
+
+def test_a_thread_of_one_process_that_waits_in_vain_and_goes_on() -> None:
+    """Then both programs have ended when JAX aborts one."""
+    came = phase(1.0, "initialized")
+    abort = {**exited(64.0, -6), "log_tail": f"{JAX_ABORTS} fatal errors. heartbeat"}
+    aborted = process(1, came, phase(2.0, "leaving"), abort)
+    found = verdict(process(0, came, phase(36.0, "leaving")), aborted, now=64.5)
+    said = "process 1 on host1 had ended its program while process 0 on host0 still ran; 62 s later"
+    assert found.summary.startswith(said)
 
 
 STORY = [

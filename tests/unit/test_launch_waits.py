@@ -1,5 +1,7 @@
 """What the head says while a process waits for others."""
 
+import pytest
+
 from pyreactant.process.events import Phase, Pulse
 from pyreactant.runs.supervisor.state import ProcessState
 from pyreactant.runs.supervisor.watch import FIRST, Waits
@@ -38,11 +40,12 @@ def test_several_have_not_begun() -> None:
     assert text.endswith("process 4 on host4 and 2 more have not begun")
 
 
-def test_the_early_end_of_a_program_is_said_once() -> None:
+@pytest.mark.parametrize("end", [Phase("ending", code=0), Phase("leaving")])
+def test_the_early_end_of_a_program_is_said_once(end: Phase) -> None:
     waits, run = Waits(), states((0, False), (0, False), (0, False))
     for state in run:
         state.apply(Phase("initialized"), 100.0)
-    run[1].apply(Phase("ending", code=0), 102.0)
+    run[1].apply(end, 102.0)
     said = [(now, text) for now in range(100, 200) for text in waits.messages(run, float(now))]
     others = "process 0 on host0, process 2 on host2 still run"
     assert said == [

@@ -387,9 +387,11 @@ class Judge:
         ended = [s for s in states if s.initialized and _ended_before(s, broken.at)]
         if not ended:
             return None
-        first = min(ended, key=lambda s: (_ended_at(s, broken.at), s.index))
-        at = _ended_at(first, broken.at)
-        still = [s for s in states if not _ended_before(s, broken.at)]
+        first = min(ended, key=lambda s: (s.ended_at or 0.0, s.index))
+        at = first.ended_at or 0.0
+        still = [s for s in states if s.ended_at is None or s.ended_at > at + EARLY]
+        if not still:
+            return None
         summary = (
             f"{first.name()} had ended its program while {names(still)} still ran; "
             f"{broken.at - at:.0f} s later {broken.summary}"

@@ -291,6 +291,7 @@ _AFTER = {
     "started": ("running", 1),
     "initializing": ("initializing", 2),
     "initialized": ("running", 1),
+    "leaving": ("ending", 3),
     "shutdown": ("ending", 3),
     "ending": ("ending", 3),
 }

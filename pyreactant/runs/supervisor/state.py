@@ -30,6 +30,7 @@ PHASES = (
     "started",
     "initializing",
     "initialized",
+    "leaving",
     "shutdown",
     "ending",
     "exited",
@@ -128,9 +129,11 @@ class ProcessState:
 
     @property
     def ended_at(self) -> float | None:
-        """When its program ended without an error; None if it has not."""
-        if self.code == 0 or ("ending" in self.times and not self.ending_code):
-            return self.times.get("ending", self.times.get("exited"))
+        """When its program ended without an error, or did its last operation; None if not yet."""
+        leaving = "leaving" in self.times and self.error is None
+        if self.code == 0 or leaving or ("ending" in self.times and not self.ending_code):
+            ends = ("leaving", "ending", "exited")  # of a program: it does no more operations
+            return next((self.times[phase] for phase in ends if phase in self.times), None)
         return None
 
     def enter(self, phase: str, at: float) -> None:

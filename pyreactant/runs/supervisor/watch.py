@@ -192,7 +192,7 @@ class Waits:
             return
         first = min(ended, key=lambda s: (s.ended_at or now, s.index))
         seconds = now - (first.ended_at or now)
-        others = [s for s in running if not s.clean]
+        others = [s for s in running if s.ended_at is None]
         if seconds > EARLY_END and others:
             self._said_end = True
             yield (

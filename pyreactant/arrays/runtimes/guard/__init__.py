@@ -32,6 +32,7 @@ class Guarded:
         supervised.at_end = None
         atexit.unregister(self._at_exit)
         if code == 0:
+            supervised.tell_phase("leaving")  # others that still need this process wait in vain
             self.guard.end()
         self.terminator.close()  # first: after a mismatch the guard's thread is in there
         self.guard.close()
