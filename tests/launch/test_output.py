@@ -216,3 +216,20 @@ def test_a_disk_that_stays_full_loses_the_report_whole(disk: Path) -> None:
     metrics = f"{disk}/run/metrics.jsonl: No space left on device"
     assert f"not all metrics could be written: {metrics}" in ran.stderr
     assert {p.name for p in (disk / "run").iterdir()} == {"process-0.log", "metrics.jsonl"}
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    """The run goes on with its logs, and says so."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*RUN, "--out", str(tmp_path / "run"), "--", "seq", "3"],
+            env=environment(PYREACTANT_PLATFORM="cpu"),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+    assert done.returncode == 0
+    assert "the output of the programs cannot be written (No space left on device)" in done.stderr
+    assert (tmp_path / "run" / "process-0.log").read_text() == "1\n2\n3\n"

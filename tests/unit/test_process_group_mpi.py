@@ -80,7 +80,8 @@ def test_where_mpirun_runs_is_said_to_be_a_guess() -> None:
 def test_nothing_says_where_rank_0_is(uri: str) -> None:
     port = port_of("Open MPI 1915224065")
     assert message(processes([1, 1], uri)[1]) == (
-        "Open MPI started 2 processes on several hosts, but no variable gives the host of rank 0; "
+        "Open MPI started 2 processes, perhaps on several hosts, and no variable gives the host of "
+        "rank 0; "
         f"give it with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:{port} ..."
     )
 

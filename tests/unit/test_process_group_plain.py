@@ -167,6 +167,10 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
         ({"NNODES": "1:x"}, "NNODES must be a whole number, or two such as 1:2, got '1:x'"),
         ({"PET_NPROC_PER_NODE": "all"}, "must be a whole number, auto, cpu, gpu or xpu, got 'all'"),
         ({"TF_CONFIG": '["a"]'}, "TF_CONFIG must be a JSON object with a cluster"),
+        (
+            {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:1"], "workerpool1": ["b:1"]}}'},
+            ".from Vertex AI. means",
+        ),
         ({"SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS must be a JSON list of host names"),
         (
             {"TPU_PROCESS_BOUNDS": "2,x"},

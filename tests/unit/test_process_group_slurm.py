@@ -131,6 +131,13 @@ def test_arbitrary_distribution_hides_task_0() -> None:
     assert (group.coordinator_address, group.hosts) == ("n1:1", None)
 
 
+def test_shell_of_a_job_of_several_components() -> None:
+    """Each component may have one task, as with `salloc -N1 : -N1`."""
+    assert "SLURM_HET_SIZE=2 says that this is a shell of a job of" in message(
+        SALLOC | {"SLURM_HET_SIZE": "2", "SLURM_NTASKS": "1"}
+    )
+
+
 BATCH = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_PROCID": "0"}
 SALLOC = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1"}
 INTERACTIVE = SALLOC | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}
@@ -143,6 +150,7 @@ INTERACTIVE = SALLOC | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "
         ({"SLURM_NTASKS": "4"}, 4),
         ({"SLURM_JOB_NUM_NODES": "3"}, 3),
         ({"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "4"}, 8),
+        ({"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "1", "SLURM_NTASKS_PER_NODE": "1"}, 2),
     ],
 )
 def test_shell_of_a_job(shell: Environment, size: Environment, tasks: int) -> None:

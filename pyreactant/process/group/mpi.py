@@ -238,7 +238,7 @@ def _coordinator(
             f"{command}",
         )
     raise LaunchError(
-        f"{world.name} started {world.size} processes on several hosts, but no variable gives the "
-        "host of rank 0; give it with",
+        f"{world.name} started {world.size} processes, perhaps on several hosts, and no variable "
+        "gives the host of rank 0; give it with",
         command,
     )

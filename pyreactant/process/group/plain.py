@@ -79,6 +79,7 @@ class Launcher:
 
 
 _BOUNDS, _TF, _SM = "TPU_PROCESS_BOUNDS", "TF_CONFIG", "SM_HOSTS"
+_VERTEX = "CLUSTER_SPEC"
 
 
 def _whole(text: str) -> int:
@@ -130,6 +131,7 @@ _RANGE = _largest, "a whole number, or two such as 1:2"
 _FORMS: Mapping[str, tuple[Callable[[str], int], str]] = {
     _BOUNDS: (_product, "whole numbers from 1 such as 2,1,1"),
     _TF: (_number_of_tasks, "a JSON object with a cluster"),
+    _VERTEX: (_number_of_tasks, "a JSON object with a cluster"),
     _SM: (_number_in_json, "a JSON list of host names"),
     "NNODES": _RANGE,
     "PET_NNODES": _RANGE,
@@ -244,6 +246,7 @@ LAUNCHERS = (
     Launcher("Volcano", "VC_WORKER_NUM", "VC_TASK_INDEX VK_TASK_INDEX"),
     Launcher("SageMaker", lists=_SM),
     Launcher("TensorFlow", lists=_TF),
+    Launcher("Vertex AI", lists=_VERTEX),
     Launcher("DMLC", "DMLC_NUM_WORKER", "DMLC_WORKER_ID"),
     Launcher("mpirun_rsh", "MPIRUN_NPROCS", "MPIRUN_RANK"),
     Launcher(

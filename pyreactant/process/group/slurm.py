@@ -84,6 +84,13 @@ def _shell(environ: Mapping[str, str]) -> ProcessGroup:
                 f"environment on, or set {COUNT}, {INDEX} and {COORDINATOR} instead, or {COUNT}=1 "
                 "to run alone"
             )
+    if (components := env_int("SLURM_HET_SIZE", environ) or 1) > 1:
+        raise InvalidArgumentError(
+            f"SLURM_HET_SIZE={components} says that this is a shell of a job of several "
+            f"components, so it would run alone (set {COUNT}=1 if you want that); start every task "
+            f"of one component with srun --het-group=0 --kill-on-bad-exit=1 ..., or set {COUNT}, "
+            f"{INDEX} and {COORDINATOR}"
+        )
     tasks = _tasks_of_job(environ)
     if tasks > 1:
         raise ShellError(
@@ -107,7 +114,7 @@ def _tasks_of_job(environ: Mapping[str, str]) -> int:
             ("SLURM_NTASKS", "SLURM_NPROCS"),
         )
     )
-    return tasks or (nodes or 1) * (per_node or 1)
+    return max(tasks, nodes or 1) if tasks else (nodes or 1) * (per_node or 1)
 
 
 def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> bool:

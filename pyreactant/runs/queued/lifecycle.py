@@ -178,6 +178,11 @@ class Lease:
                     )
             shown = f"{name} is {state or 'not visible yet'}"
             repeated.say(f"{shown} (for {now - since:.0f} s){reason}", about=shown)
+            if now - start > timeout and state == READY:
+                raise DeadlineError(
+                    f"{name} is {state}{reason}, after {timeout:.0f} s; wait longer (--wait), or "
+                    "request it again"
+                )
             if now - start > timeout:
                 raise DeadlineError(
                     f"{name} is {state or 'not visible'} and not ACTIVE after {timeout:.0f} s; "

@@ -125,6 +125,7 @@ class Terminal:
         self._descriptor = _descriptor(stream)
         self._queue: queue.Queue[bytes | threading.Event | None] = queue.Queue()
         self._gone = self._descriptor is None
+        self.error = ""  # why what programs print could not be written, as to a full disk
         self._unfinished: object = None
         self._left_out = 0
         self._read_at = time.monotonic()
@@ -211,8 +212,10 @@ class Terminal:
                 continue
             try:
                 self._write_all(memoryview(data))
-            except OSError:  # the reader is gone, as with `| head`; the run and its logs go on
+            except BrokenPipeError:  # the reader is gone, as with `| head`; the run goes on
                 self._gone = True
+            except OSError as error:
+                self._gone, self.error = True, error.strerror or str(error)
 
     def _write_all(self, data: memoryview) -> None:
         while data and not self._gone:

@@ -422,6 +422,8 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
 
 def _show(report: RunReport, options: RunOptions) -> None:
     terminals()[0].drain(0.5)  # print the programs' output first, in case both are one terminal
+    if why := terminals()[0].error:
+        say(f"the output of the programs cannot be written ({why}); the logs have it")
     if report.exit_code:
         say(report.to_text(above=options.all_output or report.on_process_0).rstrip())
     elif not options.quiet:
