@@ -1,9 +1,11 @@
 """What pyreactant tells the user while it works, on standard error."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 _SAID_AGAIN = 60.0
 """Seconds after which the user sees again why something takes so long."""
@@ -13,6 +15,12 @@ def say(text: str) -> None:
     """Print a message for the user."""
     sys.stderr.write(f"pyreactant: {text}\n")
     sys.stderr.flush()
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether text to a stream may have colours: on a terminal, and without NO_COLOR."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and stream.isatty()
 
 
 class Repeated:

@@ -34,6 +34,7 @@ from ..base.errors import (
     code_of_signal,
 )
 from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from ..base.steps import step
 from .bounds.typical import SIGMAS
 from .member import PROGRESS_PREFIX
 from .programs import CASES, Case, find_case
@@ -150,7 +151,8 @@ def crosscheck(
         write_request(request, folder / "request.json")
         runs = []
         for name in names:
-            _run(name, options, folder, progress)
+            step(f"checking on {name}")
+            _run(name, options, folder, progress, len(request.programs))
             runs.append(read_run(folder / name))
         report = build_report(runs, absent, request.names)
     if not differentiate:
@@ -253,7 +255,7 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
     yield path
 
 
-def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> None:
+def _run(name: str, options: Sequence[str], folder: Path, progress: bool, count: int) -> None:
     """Execute the run of one runtime; its report.json has the outcome."""
     run, request = folder.resolve() / name, folder.resolve() / "request.json"
     argv = [
@@ -281,7 +283,8 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
     # A program's module may be on this process's import path only, as under pytest.
     environment["PYTHONPATH"] = import_path()
     with tempfile.TemporaryFile() as errors:
-        code = _supervise(argv, environment, name if progress else None, errors)
+        lines = _Lines(name, count, shown=progress)
+        code = _supervise(argv, environment, lines, errors)
         errors.seek(0)
         text = errors.read().decode(errors="replace").strip()
     if code and not (run / "report.json").exists():
@@ -293,8 +296,27 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         raise kind(f"the run on {name} did not start: {text.removeprefix('error: ')}")
 
 
-def _supervise(argv: Sequence[str], environment: Any, progress: str | None, errors: Any) -> int:
-    """The exit code of a run; `progress` is the prefix of its progress lines, None prints none."""
+class _Lines:
+    """What the run of a runtime says of each program that is done."""
+
+    def __init__(self, name: str, count: int, *, shown: bool) -> None:
+        self._name, self._count, self._shown, self._done = name, count, shown, 0
+
+    def read(self, line: str) -> None:
+        """Show a line, if it is about a program."""
+        _, prefix, text = line.partition(PROGRESS_PREFIX)
+        if not prefix:
+            return
+        self._done += 1
+        step(f"checked on {self._name}", self._done, self._count)
+        if self._shown:
+            count = f" {self._done} of {self._count}" if self._count > 1 else ""
+            sys.stderr.write(f"{self._name}{count}: {text}")
+            sys.stderr.flush()
+
+
+def _supervise(argv: Sequence[str], environment: Any, lines: _Lines, errors: Any) -> int:
+    """The exit code of a run."""
     process = subprocess.Popen(  # noqa: S603 - this Python, and arguments as they are
         argv,
         env=environment,
@@ -309,9 +331,7 @@ def _supervise(argv: Sequence[str], environment: Any, progress: str | None, erro
     before = signal.signal(signal.SIGTERM, _exit_on_signal) if in_main_thread else None
     try:
         for line in process.stdout:
-            if progress is not None and PROGRESS_PREFIX in line:
-                sys.stderr.write(f"{progress}: {line.partition(PROGRESS_PREFIX)[2]}")
-                sys.stderr.flush()
+            lines.read(line)
         return process.wait()
     except BaseException:
         # Ctrl-C also reaches the supervisor, which ends its processes; SIGTERM is then harmless.

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
+from ..base import steps
 from ..base.errors import (
     ExitCode,
     InvalidArgumentError,
@@ -25,11 +26,13 @@ from ..base.errors import (
 )
 from ..base.packages import broken_package
 from ..base.process import flush_output
+from ..base.say import has_colours
 from ..base.settings import check_names
+from ..base.steps import Level
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
 from .checkpoints import app as checkpoints
-from .command import App, Group
+from .command import App, Group, examples
 from .crosscheck import (
     COMPARE_EXAMPLES,
     CROSSCHECK_EXAMPLES,
@@ -132,11 +135,26 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
+@app.command("help", epilog=examples("pyreactant help jobs clean"))
+def help_(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="Words of a command.")
+    ] = None,
+) -> None:
+    """Print the help of a command."""
+    root = context.find_root()
+    root.command.main([*(words or []), "--help"], root.info_name, standalone_mode=False)
+
+
 @app.callback()
 def _options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     if context.invoked_subcommand != "run":
@@ -236,10 +254,13 @@ def _is_no_room(error: Exception) -> bool:
 
 
 def _print_error(message: str) -> None:
-    if os.environ.get("PYREACTANT_DEBUG") == "1":
+    if os.environ.get("PYREACTANT_DEBUG") == "1" or steps.level is Level.VERBOSE:
         import traceback
 
         traceback.print_exc()
+    kind, colon, text = message.partition(":")
+    if colon and has_colours(sys.stderr):
+        message = f"\x1b[1;31m{kind}:\x1b[0m{text}"
     print(message, file=sys.stderr)
 
 

@@ -7,6 +7,7 @@ examples, and say after Ctrl-C what is kept.
 
 import contextlib
 import difflib
+import functools
 import inspect
 import math
 import shutil
@@ -18,11 +19,14 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 import typer.core
+import typer.main
 
 from ..arrays.text import MESH_HELP
+from ..base import steps
 from ..base.duration import duration_text, parse_duration
 from ..base.errors import ExitCode, InvalidArgumentError, named
 from ..base.outputs import STDOUT, is_stdout, reserved_stdout
+from ..base.steps import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,8 @@ PANELS = {
     "VMs": "--ray --process",
     "Ray": "",
     "Time limits": "--timeout",
-    "Output": "--out --overwrite --report --html --hlo --json --request --follow --dry-run",
+    "Output": "--out --overwrite --report --html --hlo --json --request --follow --dry-run "
+    "--quiet --verbose",
 }
 """Options of each panel: one name means one thing, so it has one place in every help.
 
@@ -314,8 +319,8 @@ class Command(_Common, typer.core.TyperCommand):
     """A command whose long help has panels, and that knows what its options were called."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        own = settings.get("params") or []
+        own = [*(settings.get("params") or []), *_loudness()]
+        super().__init__(*arguments, **settings | {"params": own})
         options = [parameter for parameter in own if isinstance(parameter, typer.core.TyperOption)]
         kinds = {
             name: (get_args(parameter.annotation) or [str])[0]
@@ -395,6 +400,7 @@ class Command(_Common, typer.core.TyperCommand):
             given = self.given(ctx).values()
             if any(isinstance(value, Path) and is_stdout(value) for value in given):
                 stack.enter_context(reserved_stdout())
+            steps.level = _level(ctx.params.pop("quiet"), ctx.params.pop("verbose"))
             return super().invoke(ctx)
 
     def options(self, ctx: Any) -> dict[str, str]:
@@ -462,6 +468,38 @@ class Command(_Common, typer.core.TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records, 30 if formatter.width >= NARROW else 12)
+
+
+def made_option(keyword: str, annotation: Any) -> Any:
+    """An option of the command line, as typer makes those of a command from its arguments."""
+    parameter = inspect.Parameter(
+        keyword, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+    def template() -> None: ...
+
+    template.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False)
+    app.command()(template)
+    return typer.main.get_command(app).params[0]
+
+
+@functools.cache
+def _loudness() -> Sequence[Any]:
+    """The options of all commands that say how much they tell."""
+    quiet = typer.Option("--quiet", "-q", help="Print no progress, only the result and errors.")
+    more = "Print each step with its time, and the tracebacks of errors."
+    verbose = typer.Option("--verbose", "-v", help=more)
+    return (
+        made_option("quiet", Annotated[bool, quiet]),
+        made_option("verbose", Annotated[bool, verbose]),
+    )
+
+
+def _level(quiet: bool, verbose: bool) -> Level:
+    if quiet and verbose:
+        raise InvalidArgumentError("give --quiet or --verbose, not both")
+    return Level.QUIET if quiet else Level.VERBOSE if verbose else Level.USUAL
 
 
 def check_together(beside: Mapping[str, Beside], given: Set[str]) -> None:

@@ -3,19 +3,27 @@
 import contextlib
 import io
 import re
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, TextIO, cast
 
 from rich.console import Console
 
+from ..base import steps
+from ..base.duration import duration_text
+from ..base.steps import Level, told_to
+
 FILE_WIDTH = 120
 """Characters in a line of a file or a pipe, which have no width of their own."""
 
 
-SOON = 2.0
-"""Seconds after which a line in a pipe says what takes so long."""
+SOON = 1.0
+"""Seconds after which a terminal shows what takes so long."""
+EVERY = 30.0
+"""Seconds between two lines about it in a file or a pipe."""
 
 
 _END = re.compile(r"(?:[ \t]|\x1b\[[\d;]*m)+$", re.MULTILINE)
@@ -72,57 +80,79 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Tell on standard error what is being done, until the body ends; nothing on standard output.
 
-    A terminal shows one line with the time, which goes at the end. A file or a pipe gets one line
-    once, if it takes longer than `SOON`. The body gets a function that changes the text.
+    A terminal shows one line with the time, from `SOON` on, which goes at the end. A file or a pipe
+    gets a line each `EVERY`; with --verbose each change is a line. With --quiet, and within another
+    such block, nothing is told.
+
+    Yields:
+        A function that changes the text; `base.steps.step` does, too.
     """
-    if sys.stderr.isatty():
-        with _line(what) as tell:
-            yield tell
-        return
-    texts = [what]
-
-    def late() -> None:
-        print(f"pyreactant: {texts[-1]} ...", file=sys.stderr, flush=True)
-
-    timer = threading.Timer(SOON, late)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield texts.append
-    finally:
-        timer.cancel()
-        timer.join()
+    progress = _Progress(what)
+    with told_to(progress.tell) as outermost:
+        if not outermost or steps.level is Level.QUIET:
+            yield lambda text: None
+            return
+        with progress:
+            yield progress.tell
 
 
-@contextlib.contextmanager
-def _line(what: str) -> Iterator[Callable[[str], None]]:
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Column
+class _Progress:
+    """Shows a text and the time since its beginning, from a thread."""
 
-    cut = Column(no_wrap=True, overflow="ellipsis")
-    columns = (
-        TextColumn("{task.description}", markup=False, table_column=cut),
-        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
-    )
-    shown = Progress(
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # lines go above
-        auto_refresh=False,  # rich's own thread may live longer than the body
-    )
-    ended = threading.Event()
+    def __init__(self, what: str) -> None:
+        self._text, self._began = what, time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
 
-    def refresh() -> None:
-        while not ended.wait(0.2):
-            shown.refresh()
+    def __enter__(self) -> None:
+        if steps.level is Level.VERBOSE:
+            self._print()
+        self._thread.start()
 
-    with shown:
-        task = shown.add_task(what, total=None)
-        clock = threading.Thread(target=refresh, daemon=True)
-        clock.start()
-        try:
-            yield lambda text: shown.update(task, description=text)
-        finally:
-            ended.set()
-            clock.join()
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def tell(self, text: str) -> None:
+        """Change the text."""
+        changed, self._text = text != self._text, text
+        if changed and steps.level is Level.VERBOSE:
+            self._print()
+
+    def _show(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # are the main thread's
+        with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
+            if sys.stderr.isatty() and steps.level is not Level.VERBOSE:
+                if not self._ended.wait(SOON):
+                    self._draw()
+                return
+        while not self._ended.wait(EVERY):
+            self._print()
+
+    def _print(self) -> None:
+        passed = duration_text(int(time.monotonic() - self._began))
+        with contextlib.suppress(OSError, ValueError):
+            print(f"pyreactant: {self._text} ({passed})", file=sys.stderr, flush=True)
+
+    def _draw(self) -> None:
+        """Draw a line on a terminal until the end, and take it away."""
+        from rich.progress import Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
+
+        cut = Column(no_wrap=True, overflow="ellipsis")
+        columns = (
+            TextColumn("{task.description}", markup=False, table_column=cut),
+            TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
+        )
+        shown = Progress(
+            *columns,
+            console=_Output(stderr=True),
+            transient=True,
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # lines go above
+            auto_refresh=False,  # rich's own thread may live longer than the body
+        )
+        with shown:
+            task = shown.add_task(self._text, total=None)
+            shown.tasks[0].start_time = self._began
+            while not self._ended.wait(0.2):
+                shown.update(task, description=self._text, refresh=True)

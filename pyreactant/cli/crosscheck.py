@@ -1,5 +1,6 @@
 """`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -12,9 +13,11 @@ import typer
 
 from ..arrays.runtimes.known import BACKENDS
 from ..arrays.text import SPEC_HELP, hanging, width_of
+from ..base import steps
 from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
-from ..base.outputs import check_outputs, target_of
+from ..base.outputs import STDOUT, check_outputs, reserved_stdout, target_of, write_output
+from ..base.steps import Level
 from .command import Beside, Html, MeshText, Overwrite, ReportFile, duration, examples
 from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 
@@ -72,6 +75,7 @@ class CrosscheckCommand(DeclaredCommand):
             )
         super().check(ctx)
         own = {*_ELSEWHERE.get(place, "").split(), *self.places()[place], "--on", "--dry-run"}
+        own |= {"--quiet", "--verbose", "--json"}
         for name in self.given(ctx):
             if place != HERE and name not in own:
                 raise InvalidArgumentError(
@@ -214,11 +218,12 @@ def crosscheck(
             "dtype": dtype,
             "output": out,
         }
-        _on_slurm(settings, checked, dry_run=dry_run)
+        _on_slurm(settings, checked, dry_run=dry_run, as_json=as_json)
         return
     if on == "tpu":
         settings["backend"] = ",".join(BACKENDS) if backends == "auto" else backends
-        _on_tpu(settings, 4096 if size is None else size, out, dry_run=dry_run)
+        side = 4096 if size is None else size
+        _on_tpu(settings, side, out, dry_run=dry_run, as_json=as_json)
         return
     if list_them:
         _list(as_json)
@@ -277,7 +282,7 @@ def crosscheck(
                 gradients=modules or gradients,
                 out=folder,
                 timeout=timeout,
-                progress=True,
+                progress=steps.level is not Level.QUIET,
             )
     except KeyboardInterrupt:
         _tell_interrupted(folder, html, overwrite)
@@ -287,7 +292,9 @@ def crosscheck(
     _show(report, page, required=required, as_json=as_json, folder=folder, overwrite=overwrite)
 
 
-def _on_slurm(place: dict[str, Any], checked: Mapping[str, object], *, dry_run: bool) -> None:
+def _on_slurm(
+    place: dict[str, Any], checked: Mapping[str, object], *, dry_run: bool, as_json: bool
+) -> None:
     """Submit a cross-check to Slurm."""
     from ..check import places
     from ..runs.keeper import submitted_to_slurm
@@ -303,10 +310,16 @@ def _on_slurm(place: dict[str, Any], checked: Mapping[str, object], *, dry_run: 
         print(command)
         return
     job = submitted_to_slurm("cross-check", place, lambda: places.on_slurm(command))
-    print(f"submitted job {job}; follow it with: pyreactant jobs logs {job} --follow")
+    print(
+        json.dumps({"job": str(job)})
+        if as_json
+        else f"submitted job {job}; follow it with: pyreactant jobs logs {job} --follow"
+    )
 
 
-def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run: bool) -> None:
+def _on_tpu(
+    settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run: bool, as_json: bool
+) -> None:
     """Cross-check the sharded matmul on new slices of Cloud TPU."""
     from ..check.places import on_slices
     from ..runs.keeper import recorded
@@ -327,19 +340,21 @@ def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run
     def work() -> int:
         with telling(f"running on {request.name}") as told:
             report = on_slices(job, client, told)
-        print(report.to_text(), end="")
+        text = json.dumps(report.to_dict(), indent=2) + "\n" if as_json else report.to_text()
+        write_output(text, STDOUT, overwrite=True)
         return report.exit_code
 
-    code = recorded(
-        work,
-        origin="crosscheck",
-        what="matmul",
-        target="tpu",
-        settings=target.settings(),
-        out=folder,
-        kind="module",
-        program=["-m", "pyreactant.crosscheck"],
-    )
+    with reserved_stdout() if as_json else contextlib.nullcontext():
+        code = recorded(
+            work,
+            origin="crosscheck",
+            what="matmul",
+            target="tpu",
+            settings=target.settings(),
+            out=folder,
+            kind="module",
+            program=["-m", "pyreactant.crosscheck"],
+        )
     raise typer.Exit(code)
 
 

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
-import typer.main
 
 from ..base.duration import UNITS, duration_text
 from ..base.errors import InvalidArgumentError
-from .command import Beside, Command, duration, show_word
+from .command import Beside, Command, duration, made_option, show_word
 
 if TYPE_CHECKING:
     from ..runs.spec import Option
@@ -177,17 +175,7 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
     unit = declared.unit
     info = duration(*names, bare=unit, **looks) if unit else typer.Option(*names, **looks)
     annotation = Annotated[(list[kind] if repeatable else kind) | None, info]  # type: ignore[valid-type]
-    keyword = name[2:].replace("-", "_")
-    parameter = inspect.Parameter(
-        keyword, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
-
-    def template() -> None: ...
-
-    template.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
-    app = typer.Typer(add_completion=False)
-    app.command()(template)
-    made: Any = typer.main.get_command(app).params[0]
+    made = made_option(name[2:].replace("-", "_"), annotation)
     show_word(made, kind)
     return made
 

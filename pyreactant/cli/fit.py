@@ -16,6 +16,7 @@ from ..base.document.page import check_page
 from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
+from ..base.steps import step
 from .command import (
     Beside,
     DType,
@@ -330,7 +331,9 @@ def preflight(
                         out_spec=None if out_spec is None else parse_spec(out_spec),
                     )
                     options |= {"precision": precision, **common}
-                for name in lowered_by:
+                both = len(lowered_by) + (stablehlo is not None)
+                for number, name in enumerate(lowered_by, 1):
+                    step(f"compiling for {topology}, lowered by {name}", number, both * (both > 1))
                     report = compile_program(chosen, *args, backend=name, **options)
                     reports.insert(0, report)
                     if report.interrupted:
@@ -338,6 +341,7 @@ def preflight(
                 if stablehlo is not None:
                     from ..fit.preflight.compile import preflight_stablehlo, read_text
 
+                    step(f"compiling {stablehlo.name} for {topology}", both, both * (both > 1))
                     module = preflight_stablehlo(
                         read_text(stablehlo), mesh=given, column_major=column_major, **common
                     )
@@ -566,7 +570,7 @@ def _progress(verb: str) -> "Iterator[Progress]":
     with working(f"layouts are being {verb}") as tell:
 
         def update(done: int, total: int, best: "Candidate | None") -> None:
-            text = f"layouts {verb}: {done} of {total}"
+            text = f"layouts {verb}, {done} of {total}"
             if best is not None and best.seconds is not None:
                 text += f", best {seconds_text(best.seconds)}"
             tell(text)

@@ -195,11 +195,12 @@ def follow_to_end(job: "Job", *, stay: bool = False) -> None:
         stay: Whether to wait for the end although nobody reads the output any more.
     """
     from ..runs.submit import show
+    from .console import working
 
     read = True
     try:
         try:
-            show(job)
+            show(job, working(f"waiting for job {job.id}"))
         except BrokenPipeError:
             if not stay:
                 raise

@@ -125,7 +125,8 @@ def _shown(stage: str, event: Event, text: str) -> str:
     """What is being done, as the event of a setup says it."""
     if event == "waits":
         return f"waiting for {text}"
-    return f"{STAGES[stage]}: {text}"
+    number = list(STAGES).index(stage) + 1
+    return f"{STAGES[stage]}, {number} of {len(STAGES)}: {text}"
 
 
 prefs = App(
@@ -178,21 +179,32 @@ def set_(
         ),
     ],
     project: Project = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Set a preference; the rest of its file does not change."""
     from .. import preferences
 
     file = preferences.set(name, value, project=project)
+    if as_json:
+        print(json.dumps({"name": name, "value": value, "file": str(file)}))
+        return
     print(f"{name} is {value} in {file}; to compile Reactant for it: pyreactant setup")
 
 
 @prefs.command(epilog=examples("pyreactant prefs unset gpu_version"))
-def unset(name: Name, project: Project = None) -> None:
+def unset(
+    name: Name,
+    project: Project = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Remove a preference from the local preferences."""
     from .. import preferences
 
     file = preferences.unset(name, project=project)
     rest = preferences.find(name, project=project)
+    if as_json:
+        print(json.dumps({"name": name, "value": rest.value, "file": str(file)}))
+        return
     result = f"is still {rest.value} because of {rest.file}" if rest.value else "is not set"
     print(
         f"{name} is no longer in {file}, and {result}; to compile Reactant for it: pyreactant setup"

@@ -109,23 +109,24 @@ def matmul(
 
     from ..arrays.runtimes.runtime import initialize, process_index
     from ..check.product.report import run_matmul
-    from .console import output
+    from .console import output, working
 
-    initialize(backend, platform=platform, num_cpu_devices=devices_per_process)
-    report = run_matmul(
-        size=sizes,
-        files=files,
-        dtype=dtype,
-        seed=seed or 0,
-        mesh=mesh_given,
-        spec=specs[0] or (),
-        y_spec=specs[1],
-        out_spec=specs[2],
-        precision=precision,
-        repeat=repeat,
-        out=out,
-        overwrite=overwrite,
-    )
+    with working("starting the runtime"):
+        initialize(backend, platform=platform, num_cpu_devices=devices_per_process)
+        report = run_matmul(
+            size=sizes,
+            files=files,
+            dtype=dtype,
+            seed=seed or 0,
+            mesh=mesh_given,
+            spec=specs[0] or (),
+            y_spec=specs[1],
+            out_spec=specs[2],
+            precision=precision,
+            repeat=repeat,
+            out=out,
+            overwrite=overwrite,
+        )
     if process_index() == 0:
         if report_file is not None:
             write_output(plain_json(report.to_dict()), report_file, overwrite=overwrite)

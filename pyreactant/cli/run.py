@@ -1,7 +1,9 @@
 """`pyreactant run`: a program on every process, here or elsewhere; all end when one fails."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_of_signal
+from ..base.outputs import STDOUT, reserved_stdout, write_output
+from ..base.settings import JOB
 from .command import Beside, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
+    from ..runs.job import Job
     from ..runs.spec import RunSpec
     from ..runs.supervisor import RunOptions
 
@@ -95,7 +100,6 @@ def run(
     detach: Annotated[
         bool,
         typer.Option("--detach", help="Run a copy of the code as a job, and return at once."),
-        Beside(enables="--json"),
     ] = False,
     dry_run: Annotated[
         bool,
@@ -103,7 +107,12 @@ def run(
         Beside(excludes="--json"),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the job as JSON, with --detach.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Print the job, or the report at the end, as JSON; output of programs goes to "
+            "standard error.",
+        ),
     ] = False,
 ) -> None:
     """Run a program on every process; end all if one fails.
@@ -120,7 +129,7 @@ def run(
     """
     words = ["-m", *program] if module else program
     if on in (None, "local") and not detach:
-        code = _here(words, settings, dry_run=dry_run)
+        code = _here(words, settings, dry_run=dry_run, as_json=as_json)
     else:
         spec = _spec(on or "local", words, settings, detach=detach)
         code = _elsewhere(spec, detach=detach, dry_run=dry_run, as_json=as_json)
@@ -128,7 +137,9 @@ def run(
         raise typer.Exit(code)
 
 
-def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -> int:
+def _here(
+    words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool, as_json: bool
+) -> int:
     """Supervise the run in this process."""
     from ..runs.call import is_function, resolve
     from ..runs.spec import command_line
@@ -145,7 +156,44 @@ def _here(words: Sequence[str], settings: Mapping[str, Any], *, dry_run: bool) -
         print(f"# in {Path.cwd()}, not copied")
         print(shlex.join(["pyreactant", "run", *command_line(options), *folder, "--", *words]))
         return 0
-    return _listed(options, supervise)
+    return _reported(options, supervise) if as_json else _listed(options, supervise)
+
+
+def _reported(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
+    """Supervise the run; process 0 prints its report as JSON, and nothing else to standard output.
+
+    Raises:
+        InvalidArgumentError: Another supervisor chooses the folder.
+    """
+    from ..process.group.resolvers import resolve
+    from ..runs import keeper
+    from ..runs.supervisor.unstarted import others_told
+
+    alone = keeper.is_alone(options.processes)
+    with others_told():
+        if options.folder is None and not alone:
+            raise InvalidArgumentError(
+                "--json needs --out for one of several supervisors; give both"
+            )
+    folder = options.folder or keeper.new_folder()
+    with reserved_stdout():
+        code = _listed(dataclasses.replace(options, folder=folder), supervise)
+        if alone or resolve().process_index == 0:
+            _print_report(os.environ.get(JOB) if alone else None, folder, code)
+    return code
+
+
+def _print_report(job: str | None, folder: Path | None, code: int) -> None:
+    """Print how a run ended as JSON, where standard output was before `reserved_stdout`."""
+    files = [] if folder is None else [*folder.glob("report.json"), *folder.glob("*/report.json")]
+    latest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+    document = {
+        "id": job,
+        "exit_code": code,
+        "folder": folder and str(folder.absolute()),
+        "report": latest and json.loads(latest.read_bytes()),
+    }
+    write_output(f"{json.dumps(document, indent=2)}\n", STDOUT, overwrite=True)
 
 
 def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
@@ -225,25 +273,41 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         print(submit.plan(spec))
         return 0
     assert isinstance(spec.on, Target)
-    if not detach and not spec.on.stays:
-        return _followed(spec)
-    job = submit.start(spec, stay=not detach)
     if detach:
+        job = submit.start(spec)
         print(
             json.dumps({"id": job.id, "folder": str(job.folder)})
             if as_json
             else f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}"
         )
         return 0
-    return job.status().exit_code or 0
+    with reserved_stdout() if as_json else contextlib.nullcontext():
+        started, code = _kept(spec) if spec.on.stays else _followed(spec)
+        if as_json:
+            known = (started.id, started.record.run) if started else (None, None)
+            _print_report(*known, code)
+    return code
 
 
-def _followed(spec: "RunSpec") -> int:
-    """Start the run as a job, show its output until its end, and cancel it if a signal comes."""
+def _kept(spec: "RunSpec") -> "tuple[Job, int]":
+    """Start the run as a job that this process keeps until its end; the job and its exit code."""
+    from ..runs import submit
+
+    job = submit.start(spec, stay=True)
+    return job, job.status().exit_code or 0
+
+
+def _followed(spec: "RunSpec") -> "tuple[Job | None, int]":
+    """Start the run as a job, show its output until its end, and cancel it if a signal comes.
+
+    Returns:
+        The job, if it was started, and its exit code.
+    """
     from ..runs import submit
     from ..runs.queued.signals import Interrupted, interrupted_by_signals
     from .jobs import follow_to_end
 
+    job = None
     try:
         with interrupted_by_signals():
             job = submit.start(spec)
@@ -251,5 +315,7 @@ def _followed(spec: "RunSpec") -> int:
                 # As a run on this machine, it goes on if its reader is gone.
                 follow_to_end(job, stay=True)
     except Interrupted as signalled:
-        return code_of_signal(signalled.number)
-    return ExitCode.DONE
+        return job, code_of_signal(signalled.number)
+    except typer.Exit as end:
+        return job, end.exit_code
+    return job, ExitCode.DONE

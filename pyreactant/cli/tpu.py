@@ -63,6 +63,7 @@ def create(
         str | None,
         typer.Option(help="With --ray: interpreter on the VMs that has Ray and JAX."),
     ] = None,
+    as_json: AsJson = False,
     transport: Transport = "rest",
 ) -> None:
     """Create slices and wait until they are ACTIVE.
@@ -103,14 +104,20 @@ def create(
         f"pyreactant tpu delete --name {request.name} --project {request.project} "
         f"--zone {request.zone}"
     )
-    if printed:
+    if as_json:
+        row = {"name": request.path, "state": "ACTIVE", "vms": len(workers), "ray": printed or None}
+        print(json.dumps(row, indent=2))
+    elif printed:
         print(printed)
 
 
 @app.command("wait", cls=with_settings(*RESOURCE), epilog=examples(f"wait --name mine {PLACE}"))
 @takes_settings
 def wait_until_active(
-    settings: dict[str, Any], timeout: Timeout = 3600.0, transport: Transport = "rest"
+    settings: dict[str, Any],
+    timeout: Timeout = 3600.0,
+    as_json: AsJson = False,
+    transport: Transport = "rest",
 ) -> None:
     """Wait until a queued resource is ACTIVE.
 
@@ -122,6 +129,8 @@ def wait_until_active(
     path = path_of(settings)
     with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
         wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, say)
+    if as_json:
+        print(json.dumps({"name": path, "state": "ACTIVE"}, indent=2))
 
 
 @app.command(cls=with_settings(*RESOURCE), epilog=examples(f"status --name mine {PLACE} --json"))
@@ -165,7 +174,10 @@ def list_resources(
 @app.command(cls=with_settings(*RESOURCE), epilog=examples(f"delete --name mine {PLACE}"))
 @takes_settings
 def delete(
-    settings: dict[str, Any], timeout: Timeout = 900.0, transport: Transport = "rest"
+    settings: dict[str, Any],
+    timeout: Timeout = 900.0,
+    as_json: AsJson = False,
+    transport: Transport = "rest",
 ) -> None:
     """Delete a queued resource and wait until it is gone.
 
@@ -179,6 +191,8 @@ def delete(
     with working(f"deleting {path.rpartition('/')[2]}"):
         client = connect(transport, patience=min(timeout, PATIENCE))
         Deleter(client, Journal(), say, timeout).delete_named(path)
+    if as_json:
+        print(json.dumps({"name": path, "deleted": True}, indent=2))
 
 
 @app.command(cls=with_settings(*LOCATION), epilog=examples("gc", f"gc {PLACE} --dry-run"))

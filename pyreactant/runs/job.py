@@ -19,6 +19,7 @@ from ..base.errors import (
 )
 from ..base.files import is_full
 from ..base.say import Repeated, say
+from ..base.steps import step
 from . import targets, values
 from .record import Record, Status
 from .store import find
@@ -217,6 +218,8 @@ class _Patient:
             return self._job.record.status()
         self._answered = time.monotonic()
         if not status.ended:
+            why = f" ({status.reason})" if status.reason else ""
+            step(f"waiting for job {self._job.id}, which is {status.state}{why}")
             self._repeated.say("; ".join(map(str, self._job.record.slices_left())))
         return status
 

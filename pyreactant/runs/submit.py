@@ -6,10 +6,12 @@ A job runs a copy of the user's code, made when it is submitted.
 import contextlib
 import functools
 import inspect
+import itertools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -334,10 +336,18 @@ def cancelled_by_interrupt(job: Job) -> Iterator[None]:
         raise
 
 
-def show(job: Job) -> None:
-    """Print the output of process 0 as it comes, until the job has ended."""
+def show(job: Job, waiting: AbstractContextManager[object] | None = None) -> None:
+    """Print the output of process 0 as it comes, until the job has ended.
+
+    Args:
+        job: The job.
+        waiting: Is open until the first text comes.
+    """
     try:
-        for text in job.logs(follow=True):
+        texts = job.logs(follow=True)
+        with waiting or contextlib.nullcontext():
+            first = next(texts, "")
+        for text in itertools.chain([first], texts):
             sys.stdout.write(text)
             sys.stdout.flush()
     except FileError:

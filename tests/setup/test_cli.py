@@ -76,7 +76,7 @@ def test_on_a_terminal(here: Here) -> None:
     with os.fdopen(terminal, "rb", buffering=0) as shown:
         setup = subprocess.Popen(
             [here.python, "-P", "-m", "pyreactant", "setup"],
-            env=here.environment(STAND_IN_DELAY="0.5", TERM="xterm", COLUMNS="200"),
+            env=here.environment(STAND_IN_DELAY="2", TERM="xterm", COLUMNS="200"),
             stdin=subprocess.DEVNULL,
             stdout=program_end,
             stderr=program_end,
@@ -88,10 +88,10 @@ def test_on_a_terminal(here: Here) -> None:
                 text += part
         except OSError:  # Linux raises this when the other end is closed
             pass
-        assert setup.wait(30) == 0, text.decode()
+        assert setup.wait(60) == 0, text.decode()
     output = text.decode()
     assert "Pkg.precompile()" in output
-    assert output.index("Julia and its packages:") < output.index("Pkg.precompile()")
+    assert output.index("Julia and its packages, 2 of 5:") < output.index("Pkg.precompile()")
     last = output.rpartition("Pkg.precompile()")[2]
     assert last.index("\x1b[2K") < last.index("set up\r\n  Julia"), "the line goes at the end"
 

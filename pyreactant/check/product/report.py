@@ -42,6 +42,7 @@ from ...base.outputs import (
     opened,
     target_of,
 )
+from ...base.steps import step
 from ..bounds.verdict import Verdict
 from .check import check_product
 
@@ -264,17 +265,24 @@ def run_matmul(
             check_output(out, overwrite=overwrite)
         return _operands(size, files, dtype, seed)
 
+    step("reading the operands")
     x, y, operands = everywhere(running.backend, running.group, "reading the operands", prepare)
     check_operands(x.shape, x.dtype, y.shape, y.dtype)
     mesh = mesh or default_mesh(len(devices()))
     shardings = NamedSharding(mesh, spec), NamedSharding(mesh, spec if y_spec is None else y_spec)
     out_spec = default_out_spec(*shardings) if out_spec is None else out_spec
     NamedSharding(mesh, out_spec).shard_shape((x.shape[0], y.shape[1]))
+    step("placing the operands")
     a = from_callback(x.shape, x.dtype, shardings[0], x.read)
     b = from_callback(y.shape, y.dtype, shardings[1], y.read)
+    step("compiling")
     compile_seconds, product = _timed(lambda: compile_matmul(a, b, out_spec, precision))
     c: ShardedArray = product(a, b).block_until_ready()
-    seconds = [_timed(lambda: product(a, b).block_until_ready())[0] for _ in range(repeat)]
+    seconds = []
+    for call in range(repeat):
+        step("multiplying", call + 1, repeat)
+        seconds.append(_timed(lambda: product(a, b).block_until_ready())[0])
+    step("checking the product")
     check_seconds, check = _timed(lambda: check_product(x, y, c, shardings, precision))
     if out is not None and check.passed:
         write_npy(out, c, overwrite=overwrite)

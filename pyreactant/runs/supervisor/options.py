@@ -67,7 +67,7 @@ class RunOptions(Supervision):
     all_output: bool = option(
         False, "Show the output of every process, not only of process 0.", "Output"
     )
-    quiet: bool = option(False, "Do not print progress messages.", "Output")
+    quiet: bool = option(False, "Print no progress.", "Output", letter="-q")
 
     def __post_init__(self) -> None:
         if self.backend is not None:
