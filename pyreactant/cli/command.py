@@ -27,6 +27,7 @@ from ..base.duration import duration_text, parse_duration
 from ..base.errors import ExitCode, InvalidArgumentError, named
 from ..base.outputs import STDOUT, is_stdout, reserved_stdout
 from ..base.steps import Level
+from .complete import offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def show_word(parameter: Any, kind: Any) -> None:
         numbers = (word for word, part in _TYPES.items() if part in text)
         named = "FOLDER" if "Path" in text else name.rpartition("-")[2].upper()
         parameter.metavar = _WORDS.get(name) or next(numbers, named)
+    offer(parameter)
 
 
 def examples(*commands: str) -> str:
@@ -355,7 +357,8 @@ class Command(_Common, typer.core.TyperCommand):
                     raise Refused(self.unknown_option(name, words), ctx) from None
                 raise
             ctx.meta[_GIVEN] = parsed[0]
-            self.check_empty(ctx, parsed[0])
+            if not ctx.resilient_parsing:  # a line that a shell completes
+                self.check_empty(ctx, parsed[0])
             return parsed
 
         parser.parse_args = parse_args

@@ -67,7 +67,10 @@ _GIB = 2**30
 
 def topology(
     name: Annotated[
-        str | None, typer.Argument(help="Slice, as v6e-16 or v5p-32, or by its shape as v6e:4x4.")
+        str | None,
+        typer.Argument(
+            metavar="[SLICE]", help="Such as v6e-16 or v5p-32, or by its shape as v6e:4x4."
+        ),
     ] = None,
     slices: Slices = 1,
     every: Annotated[

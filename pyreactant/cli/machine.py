@@ -135,7 +135,9 @@ prefs = App(
     epilog=examples("pyreactant prefs show", "pyreactant prefs set xla_runtime IFRT"),
 )
 
-Name = Annotated[str, typer.Argument(help="Preference: xla_runtime, gpu or gpu_version.")]
+Name = Annotated[
+    str, typer.Argument(metavar="PREFERENCE", help="One of xla_runtime, gpu and gpu_version.")
+]
 
 # These variables override the preferences when Reactant's binaries are chosen.
 _VARIABLES = {"gpu": "REACTANT_GPU", "gpu_version": "REACTANT_GPU_VERSION"}

@@ -274,18 +274,18 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         return 0
     assert isinstance(spec.on, Target)
     if detach:
-        job = submit.start(spec)
+        sent = submit.start(spec)
         print(
-            json.dumps({"id": job.id, "folder": str(job.folder)})
+            json.dumps({"id": sent.id, "folder": str(sent.folder)})
             if as_json
-            else f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}"
+            else f"submitted job {sent.id}; follow it with: pyreactant jobs attach {sent.id}"
         )
         return 0
     with reserved_stdout() if as_json else contextlib.nullcontext():
         started, code = _kept(spec) if spec.on.stays else _followed(spec)
         if as_json:
-            known = (started.id, started.record.run) if started else (None, None)
-            _print_report(*known, code)
+            job, run = (started.id, started.record.run) if started else (None, None)
+            _print_report(job, run, code)
     return code
 
 

@@ -1,0 +1,108 @@
+"""Completion of values: what each shell is offered, without NumPy and JAX."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyreactant.arrays.dtypes import NAMES
+from pyreactant.base.slices.topology import topologies
+from pyreactant.check.programs import CASES
+from pyreactant.cli import complete
+from tests.cli.tree import LEAVES
+from tests.harness import environment, require
+
+IMPORTED = """
+import sys
+sys.argv = ["pyreactant"]
+from pyreactant.cli.app import app
+try:
+    app(prog_name="pyreactant")
+except SystemExit:
+    pass
+assert not {"numpy", "jax", "ml_dtypes"} & sys.modules.keys()
+"""
+
+
+def offered(line: str, shell: str = "fish", **settings: str) -> list[str]:
+    """What a shell gets for a line, by the protocol of typer's scripts."""
+    words = line.split(" ")
+    asked = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    asked |= {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    env = environment(**asked, _PYREACTANT_COMPLETE=f"complete_{shell}", **settings)
+    argv = [sys.executable, "-c", IMPORTED]
+    ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return [text for text in ran.stdout.splitlines() if text]
+
+
+LINES = {
+    "matmul --platform ": ["cpu", "gpu", "tpu"],
+    "matmul --dtype bf": ["bfloat16"],
+    "preflight soft": ["softmax"],
+    "crosscheck fft matv": ["matvec"],
+    "plan --topology v6e-1": ["v6e-1", "v6e-16", "v6e-128"],
+    "topology v6e-6": ["v6e-64"],
+    "run --topology v6e-6": ["v6e-64"],
+    "run --on ": ["local", "slurm", "tpu", "ray"],
+    "crosscheck --backends a": ["auto"],
+    "tpu ssh --reach g": ["gcloud"],
+    "prefs set xla": ["xla_runtime"],
+    "matmul --dtype= --platform c": ["cpu"],
+    "jobs status 20261": [],
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_values(line: str, tmp_path: Path) -> None:
+    assert offered(f"pyreactant {line}", XDG_STATE_HOME=str(tmp_path)) == LINES[line]
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_jobs_in_each_shell(shell: str, tmp_path: Path) -> None:
+    """The latest first, so that a new job is offered where there are hundreds."""
+    ids = [f"20261122-2045{n:02}-3f9a" for n in range(60)]
+    for name in ids:
+        (tmp_path / "pyreactant" / "jobs" / name).mkdir(parents=True)
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    latest = offered("pyreactant jobs logs ", shell, **state)
+    assert len(latest) == complete.MOST
+    assert ids[-1] in latest[0]
+    (first,) = offered(f"pyreactant jobs logs {ids[0]}", shell, **state)
+    assert ids[0] in first, "what was typed counts before the number is cut"
+
+
+def test_a_command_of_bash(tmp_path: Path) -> None:
+    """As a user has it: typer's script, in a shell."""
+    require(shutil.which("bash"), "bash")
+    tool = tmp_path / "pyreactant"
+    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m pyreactant "$@"\n')
+    tool.chmod(0o755)
+    script = """
+source <(_PYREACTANT_COMPLETE=source_bash pyreactant)
+COMP_WORDS=(pyreactant topology v5p-6) COMP_CWORD=2
+_pyreactant_completion pyreactant
+echo "${COMPREPLY[@]}"
+"""
+    env = environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    ran = subprocess.run(
+        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert ran.stdout.split() == [s.name for s in topologies() if s.name.startswith("v5p-6")]
+
+
+def test_the_names_are_those_of_the_package() -> None:
+    """They are written twice, because the modules that have them need NumPy."""
+    assert complete.PROGRAMS.split() == list(CASES)
+    assert complete.DTYPES.split() == list(NAMES)
+
+
+def test_each_argument_of_a_kind_is_offered() -> None:
+    """An option that is named anew would otherwise have no values."""
+    for name, command in LEAVES.items():
+        for parameter in command.params:
+            if parameter.opts[0] in ("--topology", "--platform", "--dtype", "--on", "--backend"):
+                assert "shell_complete" in vars(parameter), (name, parameter.opts)
