@@ -79,7 +79,7 @@ def test_a_command_of_bash(tmp_path: Path) -> None:
     """As a user has it: typer's script, in a shell."""
     require(shutil.which("bash"), "bash")
     tool = tmp_path / "pyreactant"
-    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m pyreactant "$@"\n')
+    tool.write_text(f"#!{sys.executable}\nfrom pyreactant.cli import main\nmain()\n")
     tool.chmod(0o755)
     script = """
 source <(_PYREACTANT_COMPLETE=source_bash pyreactant)
