@@ -1,5 +1,5 @@
 # `make matmul` creates .venv and runs the sharded matmul; `make test` adds the test tools and
-# runs the tests but for those marked slow; `make test-all` runs all.
+# runs the tests but for those marked slow; `make test-all` runs all. `make wheel` makes dist/*.whl.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,10 +7,14 @@ JOBS ?= 6
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: matmul test test-all xla lint docs bench faults clean
+.PHONY: matmul wheel test test-all xla lint docs bench faults clean
 
 matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
+
+wheel:
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls -t dist/pyreactant-*.whl | head -n 1 | sed 's/^/the wheel is /'
 
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile -m "not slow" $(ARGS)
@@ -38,6 +42,7 @@ lint: $(VENV)/.dev-installed
 docs: $(VENV)/.dev-installed
 	$(BIN)/python docs/_generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is in build/docs; its first page is build/docs/index.html"
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks --json bench.json $(ARGS)
