@@ -153,7 +153,7 @@ def test_what_is_missing_is_found_before_anything_runs(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "jinja2" else found(name)
     )
-    with pytest.raises(RequirementError, match=r"jinja2, .*pip install jinja2"):
+    with pytest.raises(RequirementError, match=r"jinja2, .*pip install 'pyreactant\[report\]'"):
         check_page(tmp_path / "page.html")
     with pytest.raises(RequirementError, match="jinja2"):
         new_html("run")

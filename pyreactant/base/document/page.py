@@ -77,7 +77,8 @@ def _filled(template: str, **data: Any) -> str:
 def _check_jinja() -> None:
     if not can_render():
         raise RequirementError(
-            "the page needs jinja2, which is not installed; run python -m pip install jinja2"
+            "the page needs jinja2, which is not installed; run python -m pip install "
+            "'pyreactant[report]'"
         )
 
 
