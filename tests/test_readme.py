@@ -103,11 +103,11 @@ def test_the_two_commands() -> None:
 
 def test_the_wrong_block(tmp_path: Path, reader: dict[str, str]) -> None:
     """The README quotes the report on docs/swapped.py, and shows a part of its page."""
-    command = re.search(r"^\$ cd docs && pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
+    command = re.search(r"^\$ pyreactant (crosscheck .*swapped.*)$", README, re.MULTILINE)
     assert command is not None
     argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]
     argv += ["--backends", "jax", "--out", str(tmp_path / "out")]
-    ran = harness.run(argv, env=reader, cwd=REPOSITORY / "docs")
+    ran = harness.run(argv, env=reader, cwd=REPOSITORY)
     assert ran.returncode == 5, ran.stderr
     quoted = README[command.end() :].lstrip().partition(", ...")[0]
     assert quoted in " ".join(ran.stdout.split())
