@@ -19,7 +19,7 @@ from ..call import of_login
 from ..keeper import detach, ended, install, running_once
 from ..record import Record, Status, lock_of
 from ..spec import Supervision, command_line
-from ..supervisor import RunOptions, supervise
+from ..supervisor import RunOptions
 from .target import Target
 
 _KILLED = 5.0
@@ -71,6 +71,8 @@ def keep(record: Record) -> Status:
     record.write_status(Status("starting"))
     install(record)
     with running_once(record, lambda: (record.run / "process-0.log").exists()):
+        from ..supervisor import supervise  # asyncio and ssl, which other places do not need
+
         code = supervise(_options(target, record.command(), record.run))
     return ended(record, code)
 
