@@ -1,5 +1,6 @@
 """`pyreactant checkpoints`: look at checkpoints of ours and of Orbax, and read them whole."""
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -78,16 +79,19 @@ def show(folder: One, as_json: AsJson = False) -> None:
 
 
 @app.command(epilog=examples("pyreactant checkpoints verify run1"))
-def verify(folder: Both) -> None:
+def verify(folder: Both, as_json: AsJson = False) -> None:
     """Read checkpoints whole, and compare all checksums.
 
     Ends with 5 if one is damaged.
     """
     from ..arrays.checkpoint.inspect import verify
 
-    damaged = 0
+    damaged, rows = 0, []
     for verdict in verify(folder):
-        if verdict.damage:
+        if as_json:
+            damaged += bool(verdict.damage)
+            rows.append(dataclasses.asdict(verdict) | {"folder": str(verdict.folder)})
+        elif verdict.damage:
             damaged += 1
             print(verdict.damage, flush=True)
         elif verdict.checked:
@@ -98,6 +102,8 @@ def verify(folder: Both) -> None:
                 "checksums: a flipped bit would not be seen",
                 flush=True,
             )
+    if as_json:
+        print(json.dumps(rows))
     if damaged:
         raise MismatchError(f"{damaged} damaged; restore another step, and delete these")
 
