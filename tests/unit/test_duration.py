@@ -62,11 +62,15 @@ def test_the_words_of_a_command_line_are_exact(seconds: float) -> None:
     assert parse_duration(command_line(options)[0].removeprefix("--grace=")) == seconds
 
 
-def test_every_float_of_a_place_is_a_duration_or_a_number_of_cpus() -> None:
+NUMBERS = ("--num-cpus", "--typical")
+"""Options that are other numbers."""
+
+
+def test_every_float_of_a_place_is_a_duration_or_a_known_number() -> None:
     """A new option in seconds would otherwise take no units."""
     for name, command in LEAVES.items():
         for option in command.params:
             if option.bare_type() == "float":
-                assert option.metavar == "TIME" or option.opts == ["--num-cpus"], (name, option)
+                assert option.metavar == "TIME" or option.opts[0] in NUMBERS, (name, option)
     units = {name: option.unit for name, (option, _) in options_of(SliceSettings).items()}
     assert (units["--lifetime"], units["--valid-for"], units["--wait"]) == ("h", "h", "s")
