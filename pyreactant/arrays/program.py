@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, overload
 
 from ..base.errors import InvalidArgumentError
+from ..base.imports import importing
 from . import process_runtime
 from .domain import Domain
 from .dtypes import as_dtype
@@ -291,12 +292,8 @@ def load(program: Program, field: str) -> Callable[..., Any]:
     if not isinstance(body, str):
         function: Callable[..., Any] = body
         return function
-    try:
+    with importing(f"Program {program.name!r}: cannot import {field}={body!r}"):
         function = find_object(body)
-    except (ImportError, AttributeError, OSError) as error:
-        raise InvalidArgumentError(
-            f"Program {program.name!r}: cannot import {field}={body!r}: {error}"
-        ) from error
     if isinstance(function, Program):  # made by @pyreactant.program
         return load(function, field)
     if not callable(function):

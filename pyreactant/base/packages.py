@@ -6,9 +6,9 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NamedTuple
 
-from .errors import PyReactantError, RequirementError
+from .errors import InvalidArgumentError, PyReactantError, RequirementError
 from .facts import package_version
-from .words import is_of_numpy, jax_variable, reason_of_import
+from .words import is_of_numpy, reason_of_import, wrong_variable
 
 _NEEDED = (
     "jax",
@@ -27,6 +27,10 @@ _NEEDED = (
 )
 _OURS = __package__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")
+_FOLDERS = tuple(
+    str(folder) + os.sep for folder in (Path(os.__file__).parent, Path(__file__).parent.parent)
+)
+"""Those of Python's library, and of pyreactant."""
 
 
 class _Culprit(NamedTuple):
@@ -36,10 +40,19 @@ class _Culprit(NamedTuple):
     file: str | None
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's or pyreactant's, and not the user's.
+
+    Args:
+        file: Its path, as a traceback has it; "<string>" and the like are no files of the user's.
+    """
+    return file.startswith(("<", *_FOLDERS)) or any(p in _INSTALLED for p in Path(file).parts)
+
+
 def broken_package(
     error: BaseException, who: str = "pyreactant", package: str | None = None
-) -> RequirementError | None:
-    """The requirement that is missing where an exception is that of an import.
+) -> RequirementError | InvalidArgumentError | None:
+    """The requirement that is missing, or the wrong variable, where an import raised an exception.
 
     Args:
         error: The exception.
@@ -58,6 +71,12 @@ def broken_package(
     if not culprit:
         return None
     package, file = culprit
+    if (variable := wrong_variable(error)) is not None:
+        name, value = variable
+        return InvalidArgumentError(
+            f"{name}={value!r} in the environment is no value that {package} takes "
+            f"({reason_of_import(error)}); correct the variable, or unset it"
+        )
     problem = f"{who} needs the package {package}, which cannot be imported"
     return _requirement(f"{problem} ({reason_of_import(error)})", package, error, file)
 
@@ -66,14 +85,9 @@ def _requirement(
     problem: str, package: str, error: BaseException, file: str | None
 ) -> RequirementError:
     pip = "python -m pip install"
-    variable = jax_variable(error)
-    if variable is not None and variable in os.environ:
-        return RequirementError(
-            f"{problem}: it refuses {variable}={os.environ[variable]!r:.80}; correct or unset it"
-        )
     if isinstance(error, ModuleNotFoundError) and error.name == package:
         return RequirementError(problem, f"{pip} {package}", advice="install it with")
-    if file is not None and not _is_installed(file):
+    if file is not None and not is_library(file):
         return RequirementError(
             f"{problem}; it is not the installed package that is found, but {file}: rename that, "
             "or take its folder off PYTHONPATH"
@@ -105,13 +119,13 @@ def _culprit(error: BaseException) -> _Culprit | None:
     if isinstance(error, ImportError) and _top(error.name) in _NEEDED:
         package = _top(error.name)
         file = getattr(sys.modules.get(package), "__file__", None) or error.path
-        shadowed = file is not None and not _is_installed(file)
+        shadowed = file is not None and not is_library(file)
         absent = isinstance(error, ModuleNotFoundError) and error.name == package
         if absent or shadowed or innermost is not None:
             return _Culprit(package, file)
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         package, file = _top(error.obj.__name__), getattr(error.obj, "__file__", None)
-        if package in _NEEDED and file is not None and not _is_installed(file):
+        if package in _NEEDED and file is not None and not is_library(file):
             return _Culprit(package, file)
     return innermost if innermost is not None and innermost.package in _NEEDED else None
 
@@ -130,7 +144,3 @@ def _modules_loading(trace: TracebackType | None) -> list[_Culprit]:
 
 def _top(name: object) -> str:
     return name.partition(".")[0] if isinstance(name, str) else ""
-
-
-def _is_installed(file: str) -> bool:
-    return any(part in _INSTALLED for part in Path(file).parts)

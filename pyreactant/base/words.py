@@ -199,15 +199,20 @@ def is_out_of_memory(error: str) -> bool:
 # Packages that cannot be imported
 
 
-def jax_variable(error: BaseException) -> str | None:
-    """The environment variable whose value JAX refuses at its import."""
-    refused = re.search(r"(?:JAX flag|for environment) '?(jax_\w+)", str(error), re.I)
-    return refused and refused[1].upper()
-
-
 def is_of_numpy(error: Exception) -> bool:
     """Whether a compiled module says that NumPy cannot be imported."""
     return re.match(r"numpy\.\w*core\.multiarray failed to import", str(error)) is not None
+
+
+def wrong_variable(error: BaseException) -> tuple[str, str] | None:
+    """The environment variable that JAX cannot read while it is imported, and its value."""
+    if not isinstance(error, ValueError):
+        return None
+    said = re.match(r"invalid truth value '(.*)' for environment '(\w+)'", str(error))
+    if said is not None:
+        return said[2], said[1]
+    said = re.match(r'Invalid value "(.*)" for JAX flag (\w+)', str(error))
+    return said and (said[2].upper(), said[1])
 
 
 def reason_of_import(error: BaseException) -> str:

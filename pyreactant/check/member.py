@@ -8,10 +8,8 @@ It runs each program on its further sets of inputs, and in further layouts and e
 
 import contextlib
 import gc
-import os
 import socket
 import sys
-import sysconfig
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +29,7 @@ from ..arrays.text import specs_text
 from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError, code_of
 from ..base.facts import facts
 from ..base.files import write_json
+from ..base.imports import users_place
 from .check import check_all
 from .execute import CaseRun, run_again, run_case
 from .inputs import ORDINARY, input_sets
@@ -213,25 +212,14 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     text = "".join(traceback.format_exception(error))
     notes = getattr(error, "__notes__", ())
     message = "; ".join([str(error), *(note for note in notes if isinstance(note, Where))])
-    place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
+    place = "" if isinstance(error, PyReactantError) else users_place(error)
     return {
         "exception": type(error).__name__,
-        "message": message[:2000] + place,
+        "message": message[:2000] + (f" ({place})" if place else ""),
         "exit_code": code,
         "traceback": text[-8000:],
         "failed_process": getattr(error, "failed_process", None),
     }
-
-
-def _place_in_user_code(error: BaseException) -> str:
-    """The last line of the traceback outside of Python and of installed packages, or ""."""
-    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    folders = (str(Path(__file__).parents[1]), *filter(None, installed))
-    apart = ("<", *(folder + os.sep for folder in folders))
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(apart):
-            return f" ({Path(frame.filename).name}, line {frame.lineno})"
-    return ""
 
 
 def _run(

@@ -21,7 +21,6 @@ from ..base.errors import (
     InvalidArgumentError,
     MismatchError,
     PyReactantError,
-    RequirementError,
     no_room,
 )
 from ..base.packages import broken_package
@@ -200,7 +199,7 @@ def _run() -> int:
     return code
 
 
-def _missing(error: RequirementError) -> int:
+def _missing(error: PyReactantError) -> int:
     _print_error(f"error: {error}")
     return error.exit_code
 

@@ -25,6 +25,7 @@ from ..base.errors import (
     StateError,
     argument,
 )
+from ..base.packages import is_library
 from ..base.settings import COORDINATOR, COUNT, INDEX, SETTINGS
 from .spec import Env, What
 
@@ -199,10 +200,7 @@ def _in_module(module: str, name: str) -> Call:
     file = Path(origin).resolve()
     depth = module.count(".") + (file.name == "__init__.py")
     root = file.parents[depth]
-    installed = {
-        Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib", "stdlib")
-    }
-    return Call(f"{module}:{name}", None if root in installed else root, None, module, name)
+    return Call(f"{module}:{name}", None if is_library(str(file)) else root, None, module, name)
 
 
 def is_function(words: Sequence[str]) -> bool:

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
+from ..base.imports import text_of_users
 from ..base.settings import INDEX
 from ..process import supervised
 from ..process.events import Raised
@@ -111,6 +112,9 @@ def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
             value: Any = importlib.import_module(module)
         else:
             value = _load_script(work / "code" / call["file"], module)
+    except SystemExit as end:
+        why = f"{call['text']} cannot be imported: {text_of_users(end)}"
+        _refuse(f"{why}; an import must not end the program")
     finally:
         _call.importing = None
     for part in name.split("."):

@@ -72,7 +72,7 @@ def test_users_programs(of_users: Report, found: dict[str, Result]) -> None:
     assert found["raises_on_all"].outcome == "raised"
     where, _, place = found["raises_on_all"].text.partition(" (")
     assert where.endswith("raises_on_all on jax: every process raised ValueError: no luck at all")
-    assert place.startswith("user_programs.py, line ")  # the user's, not the caller's
+    assert "user_programs.py, line " in place  # the user's, not the caller's
     assert found["fewer_results"].outcome == "wrong"
     assert found["fewer_results"].kind == "wrong shape or dtype"
     assert report.exit_code == 5

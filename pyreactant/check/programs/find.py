@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ...arrays.program import Program, find_object
 from ...base.errors import InvalidArgumentError
+from ...base.imports import importing
 from . import layers, moves, perceptron, products, random, reductions, stencil, transforms
 from .case import Case
 from .user import case_of
@@ -54,8 +55,8 @@ def find_case(name: str | Program) -> Case:
             or a `Program`, or a `Program`.
 
     Raises:
-        InvalidArgumentError: There is no such program, it is neither a Case nor a Program, or
-            it lacks the shapes of its inputs.
+        InvalidArgumentError: There is no such program, its module cannot be imported, it is
+            neither a Case nor a Program, or it lacks the shapes of its inputs.
     """
     if isinstance(name, Program):
         return case_of(name)
@@ -71,10 +72,8 @@ def find_case(name: str | Program) -> Case:
             f"no program {name!r}: {hint_of(name)}; name your own program as "
             "'package.module:object' or 'path/to/file.py:object'"
         )
-    try:
+    with importing(f"cannot import program {name!r}"):
         program = find_object(name)
-    except (ImportError, AttributeError, OSError) as error:
-        raise InvalidArgumentError(f"cannot import program {name!r}: {error}") from error
     if isinstance(program, Program):
         return case_of(program)
     if not isinstance(program, Case):

@@ -2,9 +2,7 @@
 
 import functools
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from ...arrays.mesh import Mesh
 from ...arrays.program import Program, body_name, load
 from ...arrays.sharding import Index, as_entry
 from ...base.errors import InvalidArgumentError
+from ...base.imports import users_place
 from ..bounds.estimate import (
     estimate,
     in_short,
@@ -200,12 +199,12 @@ class _Oracle:
             # An oracle may change its arguments, which later runs and the devices still need.
             result = self.arranged(self.function)(*(array.copy() for array in arrays))
         except (Exception, SystemExit) as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
+            place = users_place(error)
             got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
             raise OracleError(
                 f"{self._name} must run on NumPy arrays, such as {got}, but it raised "
-                f"{type(error).__name__}: {error} ({Path(place.filename).name}, line "
-                f"{place.lineno}); correct the oracle"
+                f"{type(error).__name__}: {error}{f' ({place})' * bool(place)}; "
+                "correct the oracle"
             ) from error
         problem = _problem(result)
         if problem:

@@ -7,11 +7,9 @@ the user's process.
 import contextlib
 import hashlib
 import importlib
-import os
 import resource
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -28,6 +26,7 @@ from ...arrays.program import Program, load
 from ...arrays.sharding import NamedSharding, plain_spec
 from ...base.child import Request, Stop, serve
 from ...base.errors import PyReactantError
+from ...base.imports import users_place
 
 
 class FailedError(Exception):
@@ -197,7 +196,7 @@ def _answer(request: Request, stop: Stop) -> dict[str, Any]:
             "message": str(error),
             "own_error": isinstance(error, PyReactantError),
             "dynamic": _is_dynamic(error),
-            "where": _where(error),
+            "where": users_place(error),
             "seconds": time.perf_counter() - start,
             "compiler_bytes": _peak_bytes(),
         }
@@ -217,16 +216,6 @@ def _is_dynamic(error: BaseException) -> bool:
         "TracerIntegerConversionError",
     )
     return any(kind.__name__ in names for kind in type(error).__mro__)
-
-
-def _where(error: BaseException) -> str:
-    """The last line of the user's code in the traceback."""
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(f"{os.sep}{name}{os.sep}" in frame.filename for name in ("jax", "pyreactant"))
-    ]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 if __name__ == "__main__":
