@@ -177,6 +177,8 @@ class PeerLostError(DeadlineError):
 class RemoteError(PyReactantError, RuntimeError):
     """A job failed: its function raised on some process, or the run broke.
 
+    If nobody catches it, Python prints the remote traceback below it, as a note.
+
     Attributes:
         kind: Name of the exception's type, such as "ValueError", or the cause of the run's end:
             "lost", "out of memory", "preempted", "timeout", "rendezvous", "environment",
@@ -203,6 +205,9 @@ class RemoteError(PyReactantError, RuntimeError):
         super().__init__(message)
         self.kind, self.process, self.host = kind, process, host
         self.traceback, self.others, self.exit_code = traceback, others, exit_code
+        if traceback:
+            who = "The job" if process is None else f"Process {process} of the job"
+            self.add_note(f"\n{who} printed:\n\n{traceback.rstrip()}")
 
 
 _options: Mapping[str, str] = {}

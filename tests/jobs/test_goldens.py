@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,3 +70,30 @@ def test_the_example(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "devices on all hosts: 8\nthis is process 0 of 2\n" in ran.stdout
     assert ran.stdout.endswith("0.1 28.0\n")
+
+
+def test_an_error_that_is_caught_and_one_that_is_not(tmp_path: Path) -> None:
+    """The remote traceback is printed without being asked for; the error's text is a sentence."""
+    (code,) = re.findall(r"```py\n(import numpy[^`]*RemoteError[^`]*)```", DOCS)
+    (tmp_path / "train.py").write_text(EXAMPLE.read_text())
+    settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+    raised = re.compile(
+        r'  File ".*train\.py", line 16, in train\n(.*\n)*.*ShardingError: dimension 0'
+    )
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "caller.py").write_text(text)
+        return harness.run([sys.executable, "caller.py"], cwd=tmp_path, env=settings)
+
+    ran = run(code)
+    assert ran.returncode == 0, ran.stderr
+    assert "\nthe function raised ShardingError\nTraceback" in ran.stdout
+    assert raised.search(ran.stdout)
+    ran = run(code.replace("    print(error.traceback)", "    print(str(error))\n    raise"))
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[-1].startswith("job ")
+    _, _, uncaught = ran.stderr.partition("pyreactant.base.errors.RemoteError: job ")
+    assert re.match(
+        r"[^\n]*ShardingError: dimension 0[^\n]*\n\nProcess \d of the job printed:", uncaught
+    )
+    assert raised.search(uncaught)
