@@ -24,6 +24,8 @@ _NEEDED = (
     "cryptography",
     "platformdirs",
     "optree",
+    "jinja2",
+    "markupsafe",
 )
 _OURS = __package__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")

@@ -14,7 +14,6 @@ import typer
 from ..arrays.runtimes.known import BACKENDS
 from ..arrays.text import SPEC_HELP, hanging, width_of
 from ..base import steps
-from ..base.document.page import can_render, check_page
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import STDOUT, check_outputs, reserved_stdout, target_of, write_output
 from ..base.steps import Level
@@ -229,7 +228,6 @@ def crosscheck(
         _list(as_json)
         return
     coverage = "quick" if quick else "thorough" if thorough else "usual"
-    check_page(html)
     check_outputs({"html": html, "request": request}, overwrite=overwrite)
     if html is not None and out is not None and target_of(html) == target_of(out / REPORT):
         raise InvalidArgumentError(
@@ -288,8 +286,7 @@ def crosscheck(
         _tell_interrupted(folder, html, overwrite)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     page = html or folder / "report.html"
-    required = html is not None
-    _show(report, page, required=required, as_json=as_json, folder=folder, overwrite=overwrite)
+    _show(report, page, as_json=as_json, folder=folder, overwrite=overwrite)
 
 
 def _on_slurm(
@@ -366,8 +363,7 @@ def _tell_interrupted(folder: Path, html: Path | None, overwrite: bool) -> None:
     where = f"; logs: {folder}" if folder.exists() else ""
     if report is not None:
         report.to_json(folder / REPORT)
-        if html is not None or can_render():
-            report.to_html(html or folder / "report.html", overwrite=overwrite)
+        report.to_html(html or folder / "report.html", overwrite=overwrite)
         where = f"; report and records: {folder}"
     runs = (f"finished on {name}: {', '.join(done)}" for name, done in finished.items() if done)
     print(f"interrupted; {'; '.join(runs) or 'no program has finished'}{where}", file=sys.stderr)
@@ -387,15 +383,13 @@ def compare(
 
     Their folders may be copied from other machines.
     """
-    check_page(html)
     check_outputs({"html": html, "report": report_file}, overwrite=overwrite)
     from ..check.run import compare as compare_runs
 
     report = compare_runs(*folders)
     if report_file is not None:
         report.to_json(report_file, overwrite=overwrite)
-    required = html is not None
-    _show(report, html, required=required, as_json=as_json, folder=None, overwrite=overwrite)
+    _show(report, html, as_json=as_json, folder=None, overwrite=overwrite)
 
 
 def _list(as_json: bool) -> None:
@@ -415,16 +409,14 @@ def _list(as_json: bool) -> None:
 
 def _show(
     report: "Report",
-    html: Path | None,
+    page: Path | None,
     *,
-    required: bool,
     as_json: bool,
     folder: Path | None,
     overwrite: bool,
 ) -> None:
     from .console import output
 
-    page = html if required or can_render() else None
     if page is not None:
         report.to_html(page, overwrite=overwrite)
     if folder is not None:
@@ -436,8 +428,6 @@ def _show(
         # A line each, so that a narrow terminal breaks neither.
         if page is not None:
             print(f"page: {page}")
-        elif folder is not None:
-            print("no page, because jinja2 is not installed")
         if folder is not None:
             print(f"files: {folder}")
     if not report.passed:

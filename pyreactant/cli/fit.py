@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec, seconds_text
-from ..base.document.page import check_page
 from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
@@ -293,7 +292,6 @@ def preflight(
     """
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     _check_choice(program, backend, stablehlo, diff=diff, hlo=hlo)
-    check_page(html)
     of_program = (size, m, k, n, shape, dtype, spec, y_spec, out_spec, precision)
     if stablehlo is not None and not diff and any(value is not None for value in of_program):
         raise InvalidArgumentError(
@@ -527,7 +525,6 @@ def plan(
     compilations that finished stay in the cache.
     Exit code 5: nothing fits.
     """
-    check_page(html)
     check_outputs({"html": html}, overwrite=overwrite)
     sizes = parse_sizes(size, m, k, n)
     shapes = [parse_shape(text) for text in shape or []]

@@ -16,7 +16,6 @@ from pyreactant.check.report.report import Report
 from tests.crosscheck.samples import blocks, report
 from tests.pages.outline import Outline
 
-pytest.importorskip("jinja2")
 NAMES = ["matmul", "softmax", "pkg.my_module:a_program_with_a_long_name", "heat", "fft"]
 
 

@@ -90,7 +90,6 @@ def _outputs(result: Result) -> dict[int, Any]:
 
 
 def test_the_page_and_the_json_have_both(runs: Path) -> None:
-    pytest.importorskip("jinja2")
     page = (runs / "report.html").read_text()
     assert "Passed</p>" in page
     assert page.count("<figure>") >= 18

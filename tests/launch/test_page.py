@@ -12,8 +12,6 @@ from pyreactant.runs.supervisor.output import close_terminals
 from tests.launch.runs import FAULTY, run_local
 from tests.pages.samples import good_run, run
 
-pytest.importorskip("jinja2")
-
 
 def bars(page: str) -> list[str]:
     return re.findall(r'class="bar" role="img" aria-label="([^"]*)"', page)

@@ -17,7 +17,6 @@ from tests.pages.samples import REPORTS, html_of
 
 Browse = Callable[..., tuple[str, str]]
 WIDTHS = (360, 800, 1400)
-pytest.importorskip("jinja2")
 
 MEASURE = """<script>
 document.querySelectorAll("details").forEach(d => { d.open = true; });

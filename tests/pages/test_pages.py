@@ -1,21 +1,17 @@
 """What all report pages have in common: well formed, escaped, accessible, without scripts."""
 
-import importlib.util
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from pyreactant import RequirementError
-from pyreactant.base.document.page import check_page, fragment
+from pyreactant.base.document.page import fragment
 from pyreactant.base.document.parts import Cell, Table
 from tests.harness import REPOSITORY
 from tests.pages.outline import Outline
 from tests.pages.samples import REPORTS, html_of, new_html, plan
 
 STYLE = (REPOSITORY / "pyreactant/base/document/templates/style.css").read_text()
-pytest.importorskip("jinja2")
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -142,18 +138,3 @@ def test_a_table_of_cells() -> None:
         "and 7 more",
     ):
         assert text in page
-
-
-def test_what_is_missing_is_found_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    check_page(None)
-    check_page(tmp_path / "page.html")
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "jinja2" else found(name)
-    )
-    with pytest.raises(RequirementError, match=r"jinja2, .*pip install 'pyreactant\[report\]'"):
-        check_page(tmp_path / "page.html")
-    with pytest.raises(RequirementError, match="jinja2"):
-        new_html("run")

@@ -2,13 +2,11 @@
 
 import abc
 import functools
-import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._version import __version__
-from ..errors import RequirementError
 from ..outputs import write_output
 from .parts import Cell, Document, Table, legend_of
 
@@ -36,7 +34,6 @@ class HasPage(abc.ABC):
             overwrite: Whether to replace a file with other content, too.
 
         Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
             FileError: The file cannot be written, or must not be replaced.
         """
         page = _filled("document.html", document=self.document())
@@ -45,41 +42,13 @@ class HasPage(abc.ABC):
         return page
 
 
-def can_render() -> bool:
-    """Whether the package that makes pages is installed."""
-    return importlib.util.find_spec("jinja2") is not None
-
-
-def check_page(path: Path | None) -> None:
-    """Check before anything runs that a page can be made, if one is requested.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
-    if path is not None:
-        _check_jinja()
-
-
 def fragment(mark: Cell, table: Table) -> str:
-    """A mark and a table for a notebook, without styles of their own.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+    """A mark and a table for a notebook, without styles of their own."""
     return _filled("fragment.html", mark=mark, table=table)
 
 
 def _filled(template: str, **data: Any) -> str:
-    _check_jinja()
     return _environment().get_template(f"{template}.j2").render(**data)
-
-
-def _check_jinja() -> None:
-    if not can_render():
-        raise RequirementError(
-            "the page needs jinja2, which is not installed; run python -m pip install "
-            "'pyreactant[report]'"
-        )
 
 
 @functools.cache

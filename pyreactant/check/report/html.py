@@ -75,11 +75,7 @@ _FOOTER = (
 
 
 def notebook(report: ReportData) -> str:
-    """Verdict and table for a notebook, without styles of its own.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+    """Verdict and table for a notebook, without styles of its own."""
     table = replace(overview(report, links=False), look="facts")
     return fragment(Cell(verdict(report), "good" if report.passed else "bad"), table)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._version import __version__
-from ...base.document.page import HasPage, can_render
+from ...base.document.page import HasPage
 from ...base.document.parts import Document, Part
 from ...base.document.terminal import HasText
 from ...base.errors import FileError
@@ -95,8 +95,8 @@ class Report(ReportData, HasPage, HasText):
         """What a terminal shows: the table, one line per problem, and the verdict."""
         return text_parts(self)
 
-    def _repr_html_(self) -> str | None:
-        return notebook(self) if can_render() else None  # a notebook shows the text then
+    def _repr_html_(self) -> str:
+        return notebook(self)
 
 
 _LOG_LINES, _LOG_BYTES = 60, 12_000

@@ -16,7 +16,6 @@ from ...arrays.runtimes.known import (
     check_variables,
 )
 from ...base import facts
-from ...base.document.page import check_page
 from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
 from ...base.settings import LOCAL_DEVICES
@@ -72,7 +71,6 @@ class RunOptions(Supervision):
     def __post_init__(self) -> None:
         if self.backend is not None:
             check_backend(self.backend)
-        check_page(self.html)
         check_outputs({"html": self.html}, overwrite=self.overwrite)
         if self.platform is not None:
             check_platform(self.platform)
