@@ -105,6 +105,9 @@ SETTINGS = {
 }
 """All names, in the order of `READERS`."""
 
+SWITCHES = ("PYREACTANT_GUARD", "PYREACTANT_MTLS", "PYREACTANT_DEBUG", "PYREACTANT_GIT_DIFF")
+"""Those that are 0 or 1."""
+
 # Kubernetes sets such names for a Service called pyreactant or pyreactant-...
 _OF_A_SERVICE = re.compile(
     r"PYREACTANT(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_[A-Z]+(_PROTO|_PORT|_ADDR)?)?)"
@@ -115,8 +118,12 @@ def check_names(environ: Mapping[str, str] = os.environ) -> None:
     """Check that every name in the environment that begins with PYREACTANT_ is known.
 
     Raises:
-        InvalidArgumentError: A name is unknown; the message has the nearest known name.
+        InvalidArgumentError: A name is unknown, and the message has the nearest known name; or a
+            switch is not 0 or 1.
     """
+    for name in SWITCHES:
+        if environ.get(name, "") not in ("", "0", "1"):
+            raise InvalidArgumentError(f"{name} must be 0 or 1, got {environ[name]!r:.80}")
     unknown = [
         name
         for name in environ

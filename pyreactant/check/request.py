@@ -245,7 +245,7 @@ def program_of(data: Mapping[str, Any]) -> Program:
 
 def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The runtimes to run, and how to install those that are not available."""
-    absent = {name: how for name in BACKENDS if (how := _how_to_get(name))}
+    absent = {name: how for name in BACKENDS if (how := how_to_get(name))}
     if requested == "auto":
         if len(absent) == len(BACKENDS):
             raise RequirementError(f"no runtime is available: {'; '.join(absent.values())}")
@@ -273,7 +273,7 @@ def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str
     return names, {}
 
 
-def _how_to_get(name: str) -> str:
+def how_to_get(name: str) -> str:
     """How to install a runtime; "" if it is installed and set up. It is not started."""
     package = BACKENDS[name][1]
     julia = package == "juliacall"

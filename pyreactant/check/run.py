@@ -49,6 +49,7 @@ from .request import (
     Spec,
     check_request,
     choose_backends,
+    how_to_get,
     write_request,
 )
 from .request import coverage as choose_coverage
@@ -146,6 +147,8 @@ def crosscheck(
     given = RunDevices.of(processes, devices_per_process, platform)
     check_request(request, given.count, names)
     differentiate = gradients_wanted(gradients, names, coverage)
+    if gradients:
+        check_gradients(request, gradients)
     options = given.options + ([] if timeout is None else ["--timeout", seconds_word(timeout)])
     with _folder(out) as folder:
         write_request(request, folder / "request.json")
@@ -382,6 +385,30 @@ def gradients_wanted(
     return True
 
 
+def check_gradients(request: CheckRequest, gradients: bool | str | Path) -> None:
+    """Check before the runs that the gradients which are asked for can be compared.
+
+    Raises:
+        InvalidArgumentError: No program has both bodies.
+        RequirementError: Their Julia bodies need Reactant, which is not available.
+    """
+    if not any(_has_both_bodies(find_case(program)) for program in request.programs):
+        raise InvalidArgumentError(
+            "gradients are compared for programs with a Julia body and a JAX body, and "
+            f"{', '.join(request.names)} lacks one; name another program, or leave gradients= "
+            "(--gradients) out"
+        )
+    if gradients is True and (how := how_to_get("reactant")):
+        raise RequirementError(
+            f"the gradients of Julia bodies need Reactant: {how}; or give a folder of lowered "
+            "modules as gradients= (--gradients --modules)"
+        )
+
+
+def _has_both_bodies(case: Case) -> bool:
+    return case.program.julia is not None and case.program.jax is not None
+
+
 def compare_gradients(
     request: CheckRequest, modules: bool | str | Path | None
 ) -> tuple[GradientResult, ...]:
@@ -395,7 +422,7 @@ def compare_gradients(
     results: list[GradientResult] = []
     for program, name in zip(request.programs, request.names, strict=True):
         case = find_case(program)
-        if case.program.julia is not None and case.program.jax is not None:
+        if _has_both_bodies(case):
             results += _gradients_of(request, program, name, case, folder)
     return tuple(results)
 

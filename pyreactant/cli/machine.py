@@ -291,8 +291,10 @@ def explain(
 
     Start this command as you start your program, for instance with srun. It starts no runtime.
     """
+    from ..arrays.runtimes.known import check_variables
     from ..process.group.resolvers import explain as resolve_all
 
+    check_variables({}, os.environ)
     explanation = resolve_all()
     if as_json:
         print(json.dumps(explanation.to_dict(), indent=2))

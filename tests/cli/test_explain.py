@@ -150,3 +150,22 @@ def test_it_starts_nothing_heavy() -> None:
     argv = [sys.executable, "-c", code]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYREACTANT_BACKEND", "quantum"),
+        ("PYREACTANT_PLATFORM", "quantum"),
+        ("PYREACTANT_NUM_CPU_DEVICES", "0"),
+        ("PYREACTANT_NUM_CPU_DEVICES", "many"),
+        ("PYREACTANT_GUARD", "maybe"),
+    ],
+)
+def test_a_setting_that_no_program_takes(name: str, value: str) -> None:
+    """The program that is started in its place fails, so this does not succeed."""
+    ran = explain("--json", **{name: value})
+    assert ran.returncode == 2, ran.stdout
+    assert ran.stderr.startswith("error: ")
+    assert name in ran.stderr
+    assert ran.stdout == ""

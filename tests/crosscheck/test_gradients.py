@@ -91,3 +91,18 @@ def test_a_program_with_a_domain_reaches_the_child() -> None:
     """The child that computes gradients makes the program from JSON, as a request is read."""
     program = pr.Program("double", jax="body:double", domain=pr.Domain(moves=True))
     assert program_of(json.loads(json.dumps(asdict(program)))) == program
+
+
+def test_gradients_that_are_asked_for_and_cannot_be_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The cross-check ended with 0, and a line in the middle said that they were not run."""
+    monkeypatch.setattr("pyreactant.check.run.check_enzyme", lambda: None)
+    monkeypatch.setattr("pyreactant.check.run.how_to_get", lambda name: f"{name} is absent")
+    monkeypatch.setattr("pyreactant.check.run._run", lambda *_: pytest.fail("a run began"))
+    with pytest.raises(pr.RequirementError, match="need Reactant: reactant is absent; or give"):
+        pr.crosscheck("matmul", backends="jax", gradients=True)
+    own = pr.Program("own", jax="jax.numpy:sin", oracle="numpy:sin", inputs=(("n",),))
+    for asked in (True, tmp_path):
+        with pytest.raises(pr.InvalidArgumentError, match="own lacks one; name another program"):
+            pr.crosscheck(own, backends="jax", gradients=asked)

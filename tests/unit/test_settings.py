@@ -7,7 +7,14 @@ import sys
 import pytest
 
 import pyreactant as pr
-from pyreactant.base.settings import READERS, SETTINGS, as_markdown, check_names, nearest
+from pyreactant.base.settings import (
+    READERS,
+    SETTINGS,
+    SWITCHES,
+    as_markdown,
+    check_names,
+    nearest,
+)
 from tests import harness
 from tests.harness import REPOSITORY, environment
 
@@ -94,6 +101,16 @@ def test_known_names_and_those_of_kubernetes() -> None:
     port = ("PORT_80_TCP", "PORT_80_TCP_PROTO", "PORT_80_TCP_PORT", "PORT_80_TCP_ADDR")
     for part in (*service, *port):
         check_names({"PYREACTANT_" + part: "", "PYREACTANT_" + "HEAD_0_" + part: ""})
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_0_or_1(name: str) -> None:
+    """What is neither had no effect."""
+    for value in ("", "0", "1"):
+        check_names({name: value})
+    for value in ("off", "ja", "maybe", " 0", "2"):
+        with pytest.raises(pr.InvalidArgumentError, match=f"{name} must be 0 or 1, got '{value}'"):
+            check_names({name: value})
 
 
 @pytest.mark.parametrize("command", [["explain"], ["crosscheck", "--on", "slurm"]])
