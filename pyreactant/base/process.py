@@ -9,9 +9,10 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from .errors import RequirementError, code_of
 
@@ -68,6 +69,86 @@ def restore_limit(pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft_before, hard))
         except ProcessLookupError:
             pass  # it has ended already
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold back Ctrl-C within the block; KeyboardInterrupt is raised at its end, also on an error.
+
+    A handler holds it, so a child process is not born with the signal blocked. Nothing is held in
+    another thread, where none arrives, nor if the program has a handler of its own.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt
+
+
+def hold_interrupts_in(packages: str) -> None:
+    """From now on Ctrl-C is held back while one of these packages loads.
+
+    KeyboardInterrupt in the start of a compiled module crashes the process, or becomes an
+    ImportError.
+
+    Args:
+        packages: Their names, separated by spaces.
+    """
+    sys.meta_path.insert(0, _Holder(frozenset(packages.split())))
+
+
+def repeat_ignored_interrupts() -> None:
+    """From now on Ctrl-C within a callback whose exceptions Python ignores is repeated after it.
+
+    JAX has such a callback, which the garbage collector calls; the command would go on.
+    """
+    previous = sys.unraisablehook
+
+    def hook(ignored: Any) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            previous(ignored)
+            return
+        later = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = hook
+
+
+class _Holder:
+    """Finds modules as Python does; those of some packages load with interrupts held."""
+
+    def __init__(self, packages: frozenset[str]) -> None:
+        self._packages = packages
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] not in self._packages:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            loader.create_module = _held(loader.create_module)
+            loader.exec_module = _held(loader.exec_module)
+        return spec
+
+
+def _held(call: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    def held(argument: Any) -> Answer:
+        with interrupts_held():
+            return call(argument)
+
+    return held
 
 
 def in_thread(call: Callable[[], Answer]) -> "Future[Answer]":

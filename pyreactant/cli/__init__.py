@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback, also while modules load."""
-    _open_closed_streams()
     try:
+        _open_closed_streams()
         _load()()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

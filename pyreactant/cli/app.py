@@ -24,7 +24,7 @@ from ..base.errors import (
     no_room,
 )
 from ..base.packages import broken_package
-from ..base.process import flush_output
+from ..base.process import flush_output, hold_interrupts_in, repeat_ignored_interrupts
 from ..base.say import has_colours
 from ..base.settings import check_names
 from ..base.steps import Level
@@ -167,6 +167,8 @@ def _options(
 
 def main() -> None:
     """Run the command line; the process ends with the exit codes above."""
+    hold_interrupts_in("jax jaxlib numpy scipy ml_dtypes")
+    repeat_ignored_interrupts()
     try:
         _end(_run())
     except KeyboardInterrupt:  # a second one, or one while the process ends

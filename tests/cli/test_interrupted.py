@@ -1,12 +1,15 @@
 """Ctrl-C in `preflight` and `plan`, and while a command ends."""
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from pyreactant.cli.app import app
+from tests import harness
 from tests.harness import environment
 from tests.pages.samples import preflight
 
@@ -27,6 +30,82 @@ def test_while_the_process_ends(when: str, code: int) -> None:
     assert ran.returncode == code, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "KeyboardInterrupt" not in ran.stderr
+
+
+# Ctrl-C arrives while jaxlib's compiled module loads; the line that is printed is of a later one.
+LOADING = """
+import os, signal, sys
+import pyreactant.cli.app as m
+
+def hook(event, arguments):
+    if event == "import" and arguments[0] == "jaxlib._jax":
+        os.kill(os.getpid(), signal.SIGINT)
+    if event == "import" and arguments[0] == "jax._src.api":
+        print("went on", flush=True)
+
+sys.addaudithook(hook)
+sys.argv[1:] = ["matmul"]
+m.main()
+"""
+
+
+def test_while_jax_is_loaded() -> None:
+    """An interrupt in the start of a compiled module crashed the process."""
+    argv = [sys.executable, "-c", LOADING]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "went on\n", "interrupted\n")
+
+
+HELD = """
+import os, signal, subprocess, sys
+from pyreactant.base.process import hold_interrupts_in
+
+hold_interrupts_in("own")
+try:
+    import own
+except KeyboardInterrupt:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    print("held until the end")
+"""
+OWN = """
+import os, signal, subprocess, sys
+
+os.kill(os.getpid(), signal.SIGINT)
+shown = "print([line for line in open('/proc/self/status') if line.startswith('SigBlk')][0])"
+subprocess.run([sys.executable, "-c", shown], check=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise ImportError('install it again')"])
+def test_while_a_package_is_loaded(end: str, tmp_path: Path) -> None:
+    """Also if it fails; a child of it has no blocked signal."""
+    (tmp_path / "own.py").write_text(f"{OWN}\n{end}\n")
+    argv = [sys.executable, "-c", HELD]
+    ran = harness.run(argv, env=environment(PYTHONPATH=str(tmp_path)), cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    blocked, *rest = ran.stdout.split("\n", 1)
+    assert int(blocked.split()[1], 16) >> (signal.SIGINT - 1) & 1 == 0
+    assert rest == ["\nheld until the end\n"]
+
+
+IGNORED = """
+import gc, signal, time
+from pyreactant.base.process import repeat_ignored_interrupts
+
+repeat_ignored_interrupts()
+gc.callbacks.append(lambda *_: gc.callbacks.clear() or signal.raise_signal(signal.SIGINT))
+try:
+    gc.collect()
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_in_a_callback_of_the_garbage_collector() -> None:
+    argv = [sys.executable, "-c", IGNORED]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "interrupted\n", "")
 
 
 def interrupted(*arguments: object, **options: object) -> None:
