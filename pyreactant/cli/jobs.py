@@ -13,6 +13,7 @@ import typer
 
 from ..arrays.text import hanging, width_of
 from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
+from ..base.say import say
 from .command import App, Beside, duration, examples
 
 if TYPE_CHECKING:
@@ -41,34 +42,58 @@ IdOrNumber = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command("list", epilog=examples("pyreactant jobs list", "pyreactant jobs list --json"))
-def list_jobs(as_json: AsJson = False) -> None:
-    """List all jobs, the latest last.
+SHOWN = 20
+"""Ended jobs that `jobs list` shows without --all."""
 
-    They include runs in the foreground and cross-checks at a place. Ends with 8 if slices of a job
-    may cost money although it has ended, or although their deletion is refused.
+
+@app.command(
+    "list", epilog=examples("pyreactant jobs list --state failed", "pyreactant jobs list --json")
+)
+def list_jobs(
+    every: Annotated[
+        bool, typer.Option("--all", help=f"List all jobs, not only the last {SHOWN} that ended.")
+    ] = False,
+    state: Annotated[
+        str | None, typer.Option(help="List only jobs in this state, such as running or failed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the jobs that run and the last ones that ended, the latest last.
+
+    They include runs in the foreground and cross-checks at a place; --json has all. Ends with 8 if
+    slices of a job may cost money although it has ended, or although their deletion is refused.
     """
     from ..runs import store
+    from ..runs.record import STATES
 
+    if state not in (None, *STATES):
+        raise InvalidArgumentError(f"--state must be one of {', '.join(STATES)}, got {state!r}")
     rows = list(store.rows())
     records = [record for _, record, _ in rows if record is not None]
+    wanted = [row for row in rows if state in (None, row[2].state)]
     if as_json:
-        print(json.dumps([store.as_json(*row) for row in rows]))
-    elif rows:
-        _print_rows(rows)
+        print(json.dumps([store.as_json(*row) for row in wanted]))
+    elif wanted:
+        _print_rows(wanted, len(wanted) if every else SHOWN)
     else:
-        print("there are no jobs")
+        print("there are no jobs" if state is None else f"there are no jobs in state {state}")
     end_if_left(*records)
 
 
-def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]") -> None:
+def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]", most: int) -> None:
+    ended = [row[0] for row in rows if row[2].ended]
+    hidden = {*ended[: max(0, len(ended) - most)]}
+    rows = [row for row in rows if row[0] not in hidden]
     width, columns = max(len(row[0]) for row in rows), width_of(sys.stdout)
+    print(f"{'job':<{width}}  {'state':<9}  {'age':>7}  {'place':<6} what")
     for name, record, status in rows:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
         shown = status.reason and (not status.ended or record is None or record.slices_left())
         reason = f"  ({' '.join(status.reason.split())})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
+    if hidden:
+        say(f"{len(hidden)} earlier jobs have ended, too; --all lists them")
 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json", "pyreactant jobs status 4711"))

@@ -156,7 +156,7 @@ def test_a_state_folder_that_is_read_only(tmp_path: Path) -> None:
         argv += [sys.executable, "-c", code, "jobs", *words]
         ran = subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=60)
         if words == ["list"]:
-            assert len(ran.stdout.splitlines()) == 3, ran
+            assert len(ran.stdout.splitlines()) == 4, ran  # with the header
             assert f"{on_slurm.id}  starting" in ran.stdout
             continue
         folder = _record.jobs_folder() / words[1]
@@ -173,6 +173,45 @@ def test_the_list_says_what_is_wrong_with_a_job() -> None:
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert f"?  (the folder of the job {record.id} was moved" in ran.stdout, ran
+
+
+def test_the_list_shows_what_runs_and_the_last_that_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    running = _record.create("first", "local", {})
+    running.write_status(_record.Status("running"))
+    for number in range(22):
+        ended = _record.create(f"job {number}", "local", {})
+        ended.write_status(_record.Status("failed" if number == 0 else "done", "", number and 0))
+        _record.release(ended)
+
+    def listed(*words: str) -> tuple[list[str], str]:
+        argv = [sys.executable, "-m", "pyreactant", "jobs", "list", *words]
+        ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran
+        return [line.rpartition(" local  ")[2] for line in ran.stdout.splitlines()], ran.stderr
+
+    numbered = [f"job {number}" for number in range(22)]
+    (header, *rows), said = listed()
+    assert header.split() == ["job", "state", "age", "place", "what"]
+    assert len({*rows}) == 21
+    assert {*rows} < {"first", *numbered}
+    assert "first" in rows  # it is the earliest, and runs
+    assert said == "pyreactant: 2 earlier jobs have ended, too; --all lists them\n"
+    assert {*listed("--all")[0]} == {header, "first", *numbered}
+    assert listed("--all")[1] == ""
+    assert listed("--state", "failed") == ([header, "job 0"], "")
+    assert listed("--state", "lost") == (["there are no jobs in state lost"], "")
+    argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
+    every = subprocess.run([*argv, "--json"], env=environment(), capture_output=True, timeout=120)
+    assert len(json.loads(every.stdout)) == 23
+    wrong = subprocess.run(
+        [*argv, "--state", "nope"], env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("error: --state must be one of requested, queued, ")
+    _record.release(running)
 
 
 def test_a_number_is_that_of_slurm() -> None:

@@ -15,6 +15,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store, targets
+from pyreactant.runs.places.ray import cluster
 from tests.harness import free_port, require
 
 
@@ -171,6 +172,36 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     assert record is not None
     assert (status.state, status.exit_code) == ("failed", 3)
     assert not list(record.folder.glob("*.tar*"))
+
+
+def test_a_cluster_of_this_machine_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ray notes the cluster that was started last; it tried for 90 s to reach it."""
+    require(importlib.util.find_spec("ray"), "ray")
+    monkeypatch.setattr(cluster, "_CONNECT", 0.0)  # a child that was started would end by that
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
+    with pytest.raises(cluster.UnreachableError, match="no Ray cluster on this machine") as error:
+        cluster.Cluster("auto").connect()
+    assert error.value.gone
+    with pytest.raises(cluster.UnreachableError, match="known; correct address") as error:
+        cluster.Cluster("no-such-host.invalid:6379").connect()
+    assert not error.value.gone  # a name may be known again in a moment
+
+
+def test_what_is_waited_for_is_said(
+    frozen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require(importlib.util.find_spec("ray"), "ray")
+    monkeypatch.setattr(cluster, "_SILENT", 0.0)
+    monkeypatch.setattr(cluster, "_CONNECT", 3.0)
+    with pytest.raises(cluster.UnreachableError, match="does not answer within 3 s"):
+        cluster.Cluster(frozen).connect()
+    said = f"pyreactant: waiting for the Ray cluster at {frozen}, for 3 s at most\n"
+    assert capsys.readouterr().err == said
 
 
 HOLDS = """

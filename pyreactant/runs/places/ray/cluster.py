@@ -1,9 +1,11 @@
 """Clusters of Ray as this process sees them: one child process per cluster, with deadlines."""
 
 import atexit
+import contextlib
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,13 +13,19 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from ....base.child import import_path
 from ....base.errors import FileError, RequirementError, argument
+from ....base.say import say
 
 _CONNECT = 90.0
 """Seconds for the connection to a cluster; Ray itself waits longer."""
+_SILENT = 5.0
+"""Seconds after which a line says what is waited for."""
+_HERE = "auto"
+"""The address of the cluster of this machine."""
 _FORGIVE = 10.0
 """Seconds for which a cluster that did not answer is not asked again."""
 
@@ -91,10 +99,13 @@ class Cluster:
         """
         if self._child is not None and self._child.poll() is None:
             return
-        if _refused(self.address):  # Ray itself would try for a long time
+        failure = _failure(self.address)  # Ray itself would try for a long time
+        if isinstance(failure, ConnectionRefusedError):
+            raise self._absent()
+        if isinstance(failure, socket.gaierror):
             raise UnreachableError(
-                f"{self._name} cannot be reached: nothing listens there; see whether its head runs",
-                gone=True,
+                f"{self._name} cannot be reached: {failure.strerror}; correct "
+                f"{argument('address')}, or RAY_ADDRESS"
             )
         self._input, self._log = b"", tempfile.TemporaryFile()  # noqa: SIM115 - lives as the child
         self._child = subprocess.Popen(
@@ -107,22 +118,39 @@ class Cluster:
             start_new_session=True,  # Ctrl-C is for this process
         )
         _open.append(self)
-        answer = self._answer(_CONNECT)
+        waiting = threading.Timer(
+            _SILENT, say, [f"waiting for {self._name}, for {_CONNECT:g} s at most"]
+        )
+        waiting.daemon = True
+        waiting.start()
+        try:
+            answer = self._answer(_CONNECT)
+        finally:
+            waiting.cancel()
         if "error" not in answer:
             self.address = answer["connected"]
             return
         text = str(answer["error"])
-        if self.address == "auto":
-            raise UnreachableError(
+        if self.address == _HERE:
+            raise self._absent()
+        raise UnreachableError(f"{self._name} cannot be reached: {text}")
+
+    def _absent(self) -> UnreachableError:
+        if self.address == _HERE:
+            return UnreachableError(
                 f"there is no Ray cluster on this machine; give {argument('address')}, set "
                 "RAY_ADDRESS, or start one with: ray start --head",
                 gone=True,
             )
-        raise UnreachableError(f"{self._name} cannot be reached: {text}")
+        return UnreachableError(
+            f"{self._name} cannot be reached: nothing listens there; see whether its head runs",
+            gone=True,
+        )
 
     @property
     def _name(self) -> str:
-        return f"the Ray cluster at {self.address}"
+        at = "of this machine" if self.address == _HERE else f"at {self.address}"
+        return f"the Ray cluster {at}"
 
     def _answer(self, limit: float) -> dict[str, Any]:
         """The next line of the child."""
@@ -180,18 +208,23 @@ def keep(cluster: Cluster) -> None:
 
 def _refused(address: str) -> bool:
     """Whether the machine answers that nothing listens at the address."""
-    import socket
+    return isinstance(_failure(address), ConnectionRefusedError)
 
+
+def _failure(address: str) -> OSError | None:
+    """Why no connection to an address is made within 3 s; None if it is, or it has no port."""
+    if address == _HERE:  # Ray notes the cluster that was started here last
+        noted = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")  # noqa: S108
+        with contextlib.suppress(OSError, ValueError):
+            address = noted.read_text().strip()
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdigit():
-        return False
+        return None
     try:
         with socket.create_connection((host.strip("[]"), int(port)), 3):
-            return False
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
+            return None
+    except OSError as error:
+        return error
 
 
 @atexit.register
