@@ -114,7 +114,7 @@ def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
             value = _load_script(work / "code" / call["file"], module)
     except SystemExit as end:
         why = f"{call['text']} cannot be imported: {text_of_users(end)}"
-        _refuse(f"{why}; an import must not end the program")
+        _refuse(InvalidArgumentError(f"{why}; an import must not end the program"))
     finally:
         _call.importing = None
     for part in name.split("."):
