@@ -278,6 +278,15 @@ def test_folders_that_are_no_checkpoint(tmp_path: Path) -> None:
         pr.save(tmp_path / "file" / "c", {"n": 3})
 
 
+def test_a_bucket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name would be that of a folder here."""
+    monkeypatch.chdir(tmp_path)
+    for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
+        with pytest.raises(pr.FileError, match="got 'gs://bucket/run'; object stores are not sup"):
+            use("gs://bucket/run")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
     harness.require(os.geteuid() == 0, "to mount a file system, one must be root")

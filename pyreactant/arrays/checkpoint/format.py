@@ -9,8 +9,10 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import FileError
@@ -375,3 +377,17 @@ def read_digests(data: bytes, where: str) -> Digests:
             f"reads up to {VERSION}; install a newer pyreactant"
         )
     return Digests(body["files"], body["arrays"])
+
+
+def local(folder: str | os.PathLike[str]) -> Path:
+    """The whole path of a folder on a disk.
+
+    Raises:
+        FileError: It is a URL.
+    """
+    if "://" in os.fspath(folder):
+        raise FileError(
+            f"a checkpoint must be in a folder of a disk that all processes share, got "
+            f"{os.fspath(folder)!r}; object stores are not supported, so mount the bucket (gcsfuse)"
+        )
+    return Path(folder).resolve()

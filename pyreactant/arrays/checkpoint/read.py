@@ -169,7 +169,7 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
         >>> pr.restore("model", shardings=rows)["w"].sharding == rows
         True
     """
-    at = Path(folder).resolve()
+    at = format.local(folder)
     return restore_item(shared(), lambda: item_of(at), like, shardings, what=f"restore {at.name}")
 
 

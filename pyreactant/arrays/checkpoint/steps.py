@@ -85,7 +85,7 @@ class Checkpoints:
             raise InvalidArgumentError(f"every_seconds must be positive, got {every_seconds!r}")
         if not isinstance(item, str) or not item.isidentifier():
             raise InvalidArgumentError(f'item must be a name such as "state", got {item!r}')
-        self.folder = Path(folder).resolve()
+        self.folder = format.local(folder)
         self._keep, self._item = keep, item
         self._every_seconds, self._every_steps = every_seconds, every_steps
         self._agreement: Agreement | None = None

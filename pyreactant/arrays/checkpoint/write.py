@@ -89,7 +89,7 @@ def save(folder: str | os.PathLike[str], tree: Any) -> None:
         >>> pr.restore("weights")["step"]
         3
     """
-    target = Path(folder).resolve()
+    target = format.local(folder)
     agreement = shared()
 
     taken = Snapshot()

@@ -268,7 +268,7 @@ def _typical_note(blocks: Sequence[BlockVerdict], derived: Seen) -> str:
     elif derived.unchecked or derived.coarse:
         notes.append(
             "errors are seen by the typical limit of rounding, which proves nothing; the derived "
-            f"bound alone sees none below {_size(derived.sensitivity)}"
+            f"bound alone sees {_seen_above(derived.sensitivity)}"
         )
     if typical.undecided:
         notes.append(
@@ -278,8 +278,11 @@ def _typical_note(blocks: Sequence[BlockVerdict], derived: Seen) -> str:
     return "; ".join(notes)
 
 
-def _size(sensitivity: float) -> str:
-    return percent(sensitivity) if sensitivity < 10 else f"{sensitivity:.0e} times the result"
+def _seen_above(sensitivity: float) -> str:
+    if math.isinf(sensitivity):
+        return "none"
+    size = percent(sensitivity) if sensitivity < 10 else f"{sensitivity:.0e} times the result"
+    return f"none below {size}"
 
 
 def _fine(dtype: str) -> float:
