@@ -91,7 +91,7 @@ class Job:
         raise AssertionError("the pauses end only with an error")
 
     def logs(self, process: int = 0, *, follow: bool = False) -> Iterator[str]:
-        """The output of one process, in pieces of text.
+        """The output of one process, in pieces of text, without Gloo's lines about connections.
 
         Args:
             process: Index of the process.
@@ -101,10 +101,12 @@ class Job:
             InvalidArgumentError: The index is negative.
             FileError: The job has ended, and the process has no log.
         """
+        from .supervisor.output import Own
+
         if process < 0:
             raise InvalidArgumentError(f"{argument('process')} must be 0 or more, got {process}")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        read, before = 0, None
+        own, read, before = Own(), 0, None
         ask = _Patient(self)
         for _ in _pauses(self.id, None):
             ended = not follow or ask.status().ended
@@ -115,11 +117,12 @@ class Job:
                 file.seek(read)
                 while data := file.read(1 << 16):
                     read += len(data)
-                    yield decoder.decode(data)
+                    yield own.take(decoder.decode(data))
             if ended:
                 break
         if read:
-            yield decoder.decode(b"", final=True)  # a last character that is cut short
+            # A last character or line may be cut short.
+            yield own.take(decoder.decode(b"", final=True), final=True)
         elif not path.exists() and self.status().ended:
             why = self.log_error(process) or self._why()
             raise FileError(f"process {process} of the job {self.id} has no log: {why}")

@@ -1,5 +1,6 @@
 """The report: JSON for programs and text for people; each file is complete or absent."""
 
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from pyreactant.process.group import coordinator
 from pyreactant.runs.supervisor import RunReport
 from pyreactant.runs.supervisor.cause import find_failure
 from pyreactant.runs.supervisor.mtls import off_note
-from pyreactant.runs.supervisor.output import close_terminals, own_lines
+from pyreactant.runs.supervisor.output import Own, close_terminals, own_lines
 from pyreactant.runs.supervisor.report import first_error, process_row
 from pyreactant.runs.supervisor.state import ProcessState, utc
 
@@ -129,6 +130,21 @@ def test_the_text_has_the_program_s_own_lines() -> None:
     wanted = "last lines that process 1 printed (without 3 lines of Gloo):\n  | step 1\n  | Gloo is"
     assert wanted in text
     assert "last lines" not in replace(report, first_error={**error, "log_tail": GLOO}).to_text()
+
+
+@hypothesis.given(
+    lines=st.lists(
+        st.sampled_from([GLOO, "step 1\n", "[1, 2]\n", "5 %\r6 %\r", "[\n", "[Gl\n", "\n"])
+    ),
+    cuts=st.lists(st.integers(0, 400)),
+)
+def test_a_terminal_shows_what_is_the_program_s_own(lines: list[str], cuts: list[int]) -> None:
+    """However the output is cut into chunks; a whole line of the program's waits for nothing."""
+    text, own = "".join(lines), Own()
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    shown = "".join(own.take(text[a:b]) for a, b in itertools.pairwise(places))
+    assert (shown + own.take("", final=True)) == "".join(x for x in lines if x != GLOO)
+    assert own.take("step 2\n") == "step 2\n"
 
 
 @hypothesis.given(turns=st.lists(st.integers(0, 1), max_size=16))

@@ -71,6 +71,35 @@ def own_lines(text: str) -> tuple[str, str]:
     return text, f"{count} line{'' if count == 1 else 's'}" if count else ""
 
 
+class Own:
+    """The output of a program, as it comes, without that of libraries about connections."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def take(self, text: str, *, final: bool = False) -> str:
+        """The next part of what is the program's own.
+
+        Args:
+            text: What came; a last line that may be a library's waits for its end.
+            final: Whether nothing more comes.
+        """
+        text, self._held = self._held + text, ""
+        if not final:
+            start = text.rfind("\n") + 1
+            last = text[start:]
+            may_begin = any(last.endswith(_BEGINNING[:n]) for n in range(1, len(_BEGINNING)))
+            if len(last) < _LONGEST_LINE and (may_begin or _BEGINNING in last):
+                text, self._held = text[:start], last
+        if _BEGINNING not in text and "peer ranks" not in text:
+            return text
+        return own_lines(text)[0]
+
+
+_BEGINNING = "[Gloo]"
+"""How a library's line about connections begins."""
+
+
 class Log:
     """A log file, and its end in memory; if the disk is full, the run goes on without the file."""
 
@@ -304,10 +333,11 @@ class Prefixed:
         self._prefix = prefix
         # A chunk may end within a character, and binary data must not reach a terminal.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._own = Own()
 
     def write(self, data: bytes) -> None:
         """Show a chunk."""
-        text = self._waiting + self._decoder.decode(data)
+        text = self._waiting + self._own.take(self._decoder.decode(data))
         shown = len(text)
         if self._whole_lines and len(text) < _LONGEST_LINE:
             shown = max(text.rfind("\n"), text.rfind("\r")) + 1
@@ -316,7 +346,8 @@ class Prefixed:
 
     def end(self) -> None:
         """Show the rest once the program has ended, and complete its last line."""
-        self._show(self._waiting + self._decoder.decode(b"", True))
+        rest = self._own.take(self._decoder.decode(b"", True), final=True)
+        self._show(self._waiting + rest)
         self._waiting = ""
         if self.terminal.continues(self):
             self._show("\n")
