@@ -19,6 +19,7 @@ from ..base.errors import FileError, InvalidArgumentError, argument
 from ..runs.places.slurm import ASKED, Slurm
 from ..runs.places.slurm_jobs import COMMENT, Command, check_once, check_possible, number_of
 from ..runs.queued.job import Job, Listener, check_size
+from .programs.find import find_case
 from .request import CheckRequest, write_request
 from .run import compare
 
@@ -102,6 +103,9 @@ def _check(variables: Mapping[str, str]) -> None:
     """Check here what main.sbatch would find wrong only after waiting in the queue."""
     for name in re.split("[, ]+", variables.get("PYREACTANT_BACKENDS", "jax").strip(", ")):
         check_backend(name)
+    for name in variables.get("PYREACTANT_PROGRAMS", "").split():
+        if ":" not in name and not name.startswith("-"):  # others are imported where they run
+            find_case(name)
     if int(variables.get("PYREACTANT_SIZE", 1)) < 1:
         raise InvalidArgumentError(
             f"{argument('size')} must be 1 or more, got {variables['PYREACTANT_SIZE']}"

@@ -63,6 +63,9 @@ def create(
         str | None,
         typer.Option(help="With --ray: interpreter on the VMs that has Ray and JAX."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be created; create nothing.")
+    ] = False,
     as_json: AsJson = False,
     transport: Transport = "rest",
 ) -> None:
@@ -71,7 +74,7 @@ def create(
     They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
     """
     from ..runs.queued.deletion import Deleter
-    from ..runs.queued.job import Job
+    from ..runs.queued.job import Job, creation_text
     from ..runs.queued.journal import Journal
     from ..runs.queued.lifecycle import Lease
     from ..runs.queued.request import cost_of_forgetting
@@ -81,6 +84,10 @@ def create(
     target = target_of(settings, wait=wait_for, python=python)
     target.check_settings()
     request, printed = target.request(), ""
+    if dry_run:
+        print(*creation_text(request, wait_for), sep="\n")
+        print(f"keep       until tpu delete: {cost_of_forgetting(request)}")
+        return
     if ray:
         target.ssh.check()
     client = connect(transport)

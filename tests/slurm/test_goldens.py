@@ -12,6 +12,7 @@ from pyreactant import InvalidArgumentError
 from pyreactant.runs.places.slurm_jobs import (
     check_once,
     check_possible,
+    check_time,
     number_of,
     waits_for,
 )
@@ -101,6 +102,25 @@ def test_options_of_sbatch_with_which_there_is_no_job_to_follow(
         assert done.returncode == 2, done
         assert f"--sbatch={option} cannot be used: {WRONG[option]}" in done.stderr
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--on", "slurm", "--time", "abc", "--dry-run", "--", "true"], "got 'abc'"),
+        (["crosscheck", "--on", "slurm", "--time", "1h", "--dry-run"], "must be minutes, or have"),
+        (["crosscheck", "nosuch", "--on", "slurm", "--dry-run"], "no program 'nosuch'"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_job_would(words: list[str], message: str) -> None:
+    done = harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
+    assert done.returncode == 2, done
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("time", ["30", "10:00", "01:00:00", "1-0", "1-00:30", "2-01:00:00"])
+def test_forms_of_a_time_limit(time: str) -> None:
+    check_time(time)
 
 
 def test_variables_of_sbatch_with_which_there_is_no_job_to_follow(tmp_path: Path) -> None:

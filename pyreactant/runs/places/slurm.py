@@ -56,6 +56,7 @@ from .slurm_jobs import (
     check_once,
     check_possible,
     check_reached,
+    check_time,
     end,
     job_fields,
     number_of,
@@ -168,6 +169,7 @@ class Slurm(Target):
                 f"needs {argument('max_restarts', 1)} or more; got {least} with "
                 f"{argument('max_restarts', self.max_restarts)}"
             )
+        check_time(self.time)
         check_once(self.asked(), self.options)
         check_possible(self.options)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError
+from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from ...base.files import replacing
 from ...base.words import has_ended, is_without_controller
 from ..record import jobs_folder, private_file
@@ -220,6 +220,22 @@ def check_once(asked: Mapping[str, object], more: Sequence[str]) -> None:
         for name in _options_in(word, [f"--{name}" for name in asked]):
             own = name.replace("--ntasks-per-node", "--tasks-per-node")
             raise InvalidArgumentError(f"give {own} or --sbatch={word}, not both")
+
+
+def check_time(text: str | None) -> None:
+    """Check a time limit, in one of the forms that sbatch's manual names.
+
+    Raises:
+        InvalidArgumentError: It has another form.
+    """
+    if text is not None and not _TIME.fullmatch(text):
+        raise InvalidArgumentError(
+            f"{argument('time')} must be minutes, or have the form HH:MM:SS or days-HH:MM:SS, such "
+            f"as 01:00:00, got {text!r:.80}"
+        )
+
+
+_TIME = re.compile(r"\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+){0,2}|infinite|unlimited", re.I)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,25 +272,37 @@ _DELETE = "the slices, on success and on failure"
 _CHECK = "every block against the NumPy reference, and the runtimes against each other"
 
 
-def plan_text(job: Job) -> str:
-    """The steps of a job, one on each line."""
-    request, settings = job.request, job.settings
+def creation_text(request: SliceRequest, wait: float) -> list[str]:
+    """What creating slices takes, one step on each line.
+
+    Args:
+        wait: Seconds to wait for them.
+    """
     slices = request.topology
     per = "" if request.slice_count == 1 else f" x {request.slice_count} slices"
     count = f"{slices.hosts} {'VM' if slices.hosts == 1 else 'VMs'}"
-    program = shlex.join(job.program) if job.program else f"sharded matmul, size {job.size}"
     valid = "" if request.valid_for is None else f", at most {request.valid_for / HOUR:g} h queued"
-    install = settings.python or "Python, JAX and libtpu, verified by hash"
-    if "reactant" in job.backends and not settings.python:
-        install += "; Julia and Reactant"
-    end = "keep       the slices" if settings.kept else f"delete     {_DELETE}"
-    lines = [
+    return [
         f"slices     {request.accelerator_type}{per}: {slices.chips} chips, {count} with "
         f"{slices.chips_per_host} chips each",
         f"create     {request.path}",
         f"           {request.runtime_version}, {request.provisioning}{valid}",
         f"           nodes {', '.join(request.nodes)}",
-        f"wait       until ACTIVE, at most {settings.wait:.0f} s",
+        f"wait       until ACTIVE, at most {wait:.0f} s",
+    ]
+
+
+def plan_text(job: Job) -> str:
+    """The steps of a job, one on each line."""
+    request, settings = job.request, job.settings
+    count = f"{request.topology.hosts} {'VM' if request.topology.hosts == 1 else 'VMs'}"
+    program = shlex.join(job.program) if job.program else f"sharded matmul, size {job.size}"
+    install = settings.python or "Python, JAX and libtpu, verified by hash"
+    if "reactant" in job.backends and not settings.python:
+        install += "; Julia and Reactant"
+    end = "keep       the slices" if settings.kept else f"delete     {_DELETE}"
+    lines = [
+        *creation_text(request, settings.wait),
         f"reach      {count} with {settings.reach}",
         f"copy       pyreactant and {program}" if job.program else "copy       pyreactant",
         f"install    {install}",
