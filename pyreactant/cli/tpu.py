@@ -86,7 +86,7 @@ def create(
     request, printed = target.request(), ""
     if dry_run:
         print(*creation_text(request, wait_for), sep="\n")
-        print(f"keep       until tpu delete: {cost_of_forgetting(request)}")
+        print(f"keep       until tpu delete, or their lifetime: {cost_of_forgetting(request)}")
         return
     if ray:
         target.ssh.check()

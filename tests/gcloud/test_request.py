@@ -185,7 +185,7 @@ def test_programs_must_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("command", "code", "message"),
     [
         (["crosscheck", "--on", "tpu", "--dry-run"], 0, "v6e-16"),
-        (["tpu", "create", "--lifetime", "2h", "--dry-run"], 0, "keep       until tpu delete: "),
+        (["tpu", "create", "--lifetime", "2h", "--dry-run"], 0, "keep       until tpu delete, or "),
         (["tpu", "gc"], 3, "install it with: python -m pip install 'pyreactant[tpu]'"),
     ],
 )
