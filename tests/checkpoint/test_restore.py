@@ -233,6 +233,7 @@ def test_what_a_checkpoint_cannot_hold(leaf: Any, words: str, tmp_path: Path) ->
         ({"a": 1, "a/b": 2}, "'/' separates folders"),
         ({"": 1}, "are not empty"),
         ({"../x": 1}, "rename a key"),
+        ({"a": "text", "b": None}, "must have at least one array or number, got none"),
     ],
 )
 def test_names_that_a_checkpoint_cannot_have(tree: Any, words: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import steps
+from pyreactant.arrays.checkpoint.inspect import list_steps, verify
 from tests import harness
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -279,3 +280,37 @@ def test_the_commands(tmp_path: Path) -> None:
         code, out, err = command(*words)
         assert (code, out) == (2, "")
         assert "checkpoint" in err
+
+
+def test_steps_of_another_tool_with_zeros_before_them(tmp_path: Path) -> None:
+    """The commands read them; a loop, which would not find them again, refuses them."""
+    pr.save(tmp_path / "00000005", {"n": 5})
+    assert [step.number for step in list_steps(tmp_path)] == [5]
+    assert [verdict.damage for verdict in verify(tmp_path)] == [""]
+    with (
+        pytest.raises(pr.FileError, match="steps without leading zeros, got '00000005'"),
+        pr.Checkpoints(tmp_path),
+    ):
+        pass
+
+
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "3" / "other").mkdir(parents=True)
+    with (
+        pr.Checkpoints(tmp_path) as checkpoints,
+        pytest.raises(pr.FileError, match="3 exists and is no whole step; move it away"),
+    ):
+        checkpoints.save(3, {"n": 3})
+
+
+def test_an_error_of_the_loop_does_not_hide_that_a_step_was_not_saved(tmp_path: Path) -> None:
+    def loop() -> None:
+        with pr.Checkpoints(tmp_path / "run") as checkpoints:
+            (tmp_path / "run").rename(tmp_path / "gone")
+            checkpoints.save(1, {"n": 1})
+            raise KeyError("of the loop")
+
+    with pytest.raises((KeyError, pr.FileError)) as caught:
+        loop()
+    said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any("run" in words for words in said), said

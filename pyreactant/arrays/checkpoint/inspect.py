@@ -1,5 +1,6 @@
 """What `pyreactant checkpoints` tells of a folder, of ours or of Orbax."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from ...base.errors import FileError, MismatchError
 from . import format
 from .format import Array, Entry, name_of
 from .read import Item, damage, item_of, open_item
-from .steps import steps_in
+from .steps import paths_in
 from .store import Ahead
 
 
@@ -29,14 +30,13 @@ def list_steps(folder: Path) -> list[Step]:
     Raises:
         FileError: The folder cannot be read, or has none.
     """
-    try:
-        numbers = steps_in(folder)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be read ({error.strerror}); name a folder") from None
-    if not numbers:
+    steps = []
+    for number, path in paths_in(folder).items():
+        with contextlib.suppress(FileNotFoundError):  # a run has just deleted it
+            steps.append(_step(number, path))
+    if not steps:
         raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
-    names = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
-    return [_step(number, names[number]) for number in numbers]
+    return steps
 
 
 def _step(number: int, path: Path) -> Step:
@@ -72,7 +72,10 @@ def targets_of(folder: Path) -> list[Path]:
     except FileError:
         if not folder.is_dir():
             raise
-        return [item_of(folder / str(step.number)) for step in list_steps(folder)]
+        paths = paths_in(folder)
+        if not paths:
+            raise
+        return [item_of(path) for path in paths.values()]
 
 
 @dataclass(frozen=True, slots=True)

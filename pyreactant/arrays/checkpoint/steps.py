@@ -131,9 +131,14 @@ class Checkpoints:
                 self._finish()
             elif self._thread is not None:
                 self._thread.join(_AFTER_ERROR)
+                if self._failure is not None:
+                    error.add_note(f"the step {self._last} was not saved: {self._failure}")
+                if self._thread.is_alive():
+                    error.add_note(f"the step {self._last} was still being written")
         finally:
             self._agreement = None
-            self._lock.free()
+            if self._thread is None or not self._thread.is_alive():
+                self._lock.free()  # else the system does it at the end of the process
 
     def restore(self, like: Any = None, shardings: Any = None, *, step: int | None = None) -> Any:
         """Read the latest step that the folder has now, as `pyreactant.restore` does. Collective.
@@ -246,6 +251,11 @@ class Checkpoints:
     def _begin(self, rows: Sequence[Sequence[Any]]) -> None:
         """Process 0 compares what all save, and moves newer steps away."""
         equal_trees([f"{step} {digest}" for step, digest in rows])
+        number = rows[0][0]
+        if (target := self.folder / str(number)).exists() and number not in steps_in(
+            self.folder, self._item
+        ):
+            raise FileError(f"{target} exists and is no whole step; move it away")
         with unwritable(self.folder):
             for step in steps_in(self.folder, self._item):
                 if self._last is None or step > self._last:
@@ -402,15 +412,41 @@ def _whole(step: Any) -> int:
     return number
 
 
-def steps_in(folder: Path, item: str = "state") -> list[int]:
-    """The whole steps in a folder, ascending; folders of other names are none."""
-    steps = []
-    for path in folder.iterdir():
+def paths_in(folder: Path, item: str = "state") -> dict[int, Path]:
+    """The whole steps in a folder by their numbers, ascending; folders of other names are none.
+
+    Raises:
+        FileError: The folder cannot be read.
+    """
+    found = {}
+    try:
+        paths = list(folder.iterdir())
+    except OSError as error:
+        raise FileError(
+            f"{folder}: cannot be read ({error.strerror}); name a folder of steps"
+        ) from None
+    for path in paths:
         if path.name.isascii() and path.name.isdigit():
             with contextlib.suppress(FileError):
                 item_of(path, item)
-                steps.append(int(path.name))
-    return sorted(steps)
+                found[int(path.name)] = path
+    return dict(sorted(found.items()))
+
+
+def steps_in(folder: Path, item: str = "state") -> list[int]:
+    """The whole steps in a folder, ascending.
+
+    Raises:
+        FileError: The folder cannot be read, or another tool has padded its numbers with zeros.
+    """
+    paths = paths_in(folder, item)
+    for number, path in paths.items():
+        if path.name != str(number):
+            raise FileError(
+                f"{folder} must have steps without leading zeros, got {path.name!r}; rename them, "
+                f"or read one with pyreactant.restore({str(path)!r})"
+            )
+    return list(paths)
 
 
 def delete_step(path: Path) -> None:

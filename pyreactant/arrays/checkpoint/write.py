@@ -5,6 +5,7 @@ and no process holds a whole array.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -137,26 +138,30 @@ def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> 
     try:
         agreement.round(what, lambda: [host(), folder.is_dir()], lambda rows: _shared(rows, target))
 
-        def blocks() -> None:
-            part = folder / f"ocdbt.process_{agreement.process}"
+        def blocks() -> bool:
+            part = _database(folder, agreement.process)
+            writes = bool(taken.pieces) or agreement.process == 0
             with unwritable(target, taken.nbytes):
-                if taken.pieces or agreement.process == 0:
+                if writes:
                     part.mkdir()
                     describe = agreement.process == 0
                     write_arrays(part, taken.arrays, taken.pieces, describe=describe)
                     _sync_folder(part)
+            return writes
 
-        agreement.round(what, blocks)
+        wrote = agreement.round(
+            what, blocks, lambda rows: [n for n, writes in enumerate(rows) if writes]
+        )
 
         def finish() -> None:
             if agreement.process == 0:
                 with unwritable(target, taken.nbytes):
-                    _finish(temporary, item, taken)
+                    _finish(temporary, item, taken, [_database(folder, n) for n in wrote])
                     temporary.rename(target)
                     _sync_folder(target.parent)
 
         agreement.round(what, finish)
-    except PyReactantError:
+    except Exception:
         if agreement.process == 0:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -172,10 +177,15 @@ def _shared(rows: Sequence[Sequence[Any]], target: Path) -> None:
         )
 
 
-def _finish(temporary: Path, item: str, taken: Snapshot) -> None:
+def _database(folder: Path, process: int) -> Path:
+    """The database of one process."""
+    return folder / f"ocdbt.process_{process}"
+
+
+def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) -> None:
     """Write all that is not in the databases of the processes."""
     folder = temporary / item
-    merge(folder, sorted(folder.glob("ocdbt.process_*")))
+    merge(folder, parts)
     impls = {name_of(e.keys): e.key_impl for e in taken.entries if e.key_impl is not None}
     (folder / format.KEY_TYPES).parent.mkdir()
     texts = {
@@ -191,7 +201,7 @@ def _finish(temporary: Path, item: str, taken: Snapshot) -> None:
     (folder / format.DIGESTS).write_text(format.digests_text(files, arrays), encoding="utf-8")
     step = format.step_text(item, time.time_ns())
     (temporary / format.STEP_METADATA).write_text(step, encoding="utf-8")
-    for path in (folder, folder / "d", temporary):
+    for path in ((folder / format.KEY_TYPES).parent, folder / "d", folder, temporary):
         for file in path.iterdir():
             if file.is_file():
                 sync(file)
@@ -205,8 +215,15 @@ def metadata_files(folder: Path) -> list[str]:
 
 
 def _sync_folder(path: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems cannot sync folders
+    try:
         sync(path)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
+"""What file systems answer that cannot sync folders."""
 
 
 @contextlib.contextmanager
@@ -259,6 +276,8 @@ def snapshot(running: Running, tree: Any) -> Snapshot:
             taken.arrays[name] = part.array
         taken.pieces += [(name, index, data) for index, data in part.pieces]
         compared.update(repr((where, part.kind, part.impl, part.array, part.compared)).encode())
+    if not taken.arrays:
+        raise InvalidArgumentError("a checkpoint must have at least one array or number, got none")
     taken.digest = compared.hexdigest()
     return taken
 

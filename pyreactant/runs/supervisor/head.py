@@ -117,12 +117,10 @@ class Head:
         index, count, host = hello.process, hello.num_processes, hello.host
         why = None
         if 0 <= index < len(self.states) and index not in self._members:
-            gone = self.states[index].name()
-            return Refused(f"{gone} was lost, and the run goes on without it", ExitCode.LOST)
-        if self._options.min_processes is not None and index in {s.index for s in self._gone}:
-            # The judge keeps the state that was lost: it is why the programs start again.
-            self.states[index] = self._members[index] = ProcessState(index)
-            self._ended.add(index)
+            name = self.states[index].name()
+            return Refused(f"{name} was lost, and the run goes on without it", ExitCode.LOST)
+        gone = self._gone if self._options.min_processes is not None else []
+        returns = any(s.index == index for s in gone)
         if count != len(self.states):
             why = (
                 f"process 0 was started with {len(self.states)} processes, process {index} on "
@@ -130,14 +128,17 @@ class Head:
             )
         elif not 0 <= index < count:
             why = f"process indices are 0 to {count - 1}, but a process on {host} has {index}"
-        elif self.states[index].phase != "expected":
+        elif not returns and self.states[index].phase != "expected":
             other = self.states[index]
             why = (
                 f"two processes have index {index}: one on {other.host} (pid {other.pid}) and one "
                 f"on {host} (pid {hello.pid}); give each process its own index"
             )
         now = time.monotonic()
-        if why is None and hello.cannot_start:
+        if returns and (why is not None or hello.cannot_start):
+            why = why or f"process {index} on {host} cannot start: {hello.cannot_start}"
+            self._say(f"a process that came back is refused: {why}")
+        elif why is None and hello.cannot_start:
             state = self.states[index]
             state.host = host
             why = f"{state.name()} cannot start: {hello.cannot_start}"
@@ -147,6 +148,10 @@ class Head:
         elif why is not None:
             self._rejected = self._rejected or failure("rendezvous", why, None, now)
         else:
+            if returns:
+                # The judge keeps the state that was lost: it is why the programs start again.
+                self.states[index] = self._members[index] = ProcessState(index)
+                self._ended.add(index)
             state = self.states[index]
             state.host, state.facts, state.pid = host, hello.facts, hello.pid
             state.own_name, state.address = hello.own_name, hello.address
@@ -205,8 +210,9 @@ class Head:
             )
             if taken and not moved:
                 broken = self._without_ports(broken)
-            if self._options.min_processes is not None and broken.consequence and self._gone:
-                broken = self._judge.find(time.monotonic()) or broken  # the machine was the cause
+            if self._options.min_processes is not None and broken.consequence:
+                # The end of a machine may be noticed after its consequences.
+                broken = self._judge.find(time.monotonic()) or broken
             if last or not ended or not (taken or self._can_restart(broken)):
                 break
             before = list(self._members)

@@ -16,7 +16,6 @@ from ...base.errors import (
     InvalidArgumentError,
     PyReactantError,
     RendezvousError,
-    RequirementError,
     argument,
 )
 from ...base.facts import GitState, facts
@@ -225,7 +224,7 @@ class _Leader(_Supervisor):
         """End the run if the host of process 0 does not resolve: its own program needs it, too."""
         try:
             await resolve_host(address, self._options.start_timeout, _progress(self._options))
-        except RequirementError as error:
+        except PyReactantError as error:
             self._emit(Raised.of(error, 0))
 
     def close(self) -> None:
