@@ -150,7 +150,7 @@ def lines(count: int, seed: int, *, earnest: bool = False) -> Iterator[Line]:
         options = [one for one in command.params if isinstance(one, typer.core.TyperOption)]
         words: list[str] = []
         for option in choice.sample(options, min(len(options), choice.randint(1, 3))):
-            if option.name == "help":
+            if option.name in ("help", "verbose"):  # with -v the traceback is asked for
                 continue
             names_of = [*option.opts, *option.secondary_opts]
             words.append(choice.choice(names_of))
