@@ -156,7 +156,8 @@ def loop(folder: str) -> None:
     checkpoints = pr.Checkpoints(f"{folder}/run")
     with pytest.raises(pr.FileError, match=words), checkpoints:
         checkpoints.save(10**6, tree)
-    assert not list(Path(folder, "run").glob("*tmp*"))
+    if not mine:  # which deletes it, while the others may go on
+        assert not list(Path(folder, "run").glob("*tmp*"))
 
 
 if __name__ == "__main__":
