@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,8 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
     try:
         return _write_last(record, status)
     except FileError:  # the record was removed, and nobody asks any more
+        if not (record.folder / "job.json").exists():
+            shutil.rmtree(record.folder, ignore_errors=True)  # what the run has written since
         return status
 
 

@@ -165,6 +165,7 @@ def test_a_folder_that_is_removed(job: pr.Job, folder: Path, what: str) -> None:
     shutil.rmtree(removed[what])
     until(lambda: not Path(f"/proc/{keeper}").exists(), 60)
     assert command("cancel", job.id).returncode == 2
+    assert not job.folder.exists()
 
 
 def test_the_record_of_a_run_in_the_foreground_that_is_removed(folder: Path) -> None:
