@@ -101,7 +101,7 @@ def test_errors_of_the_runtime_keep_their_kind(
     said: dict[str, Any], kind: str, expected: type[Exception]
 ) -> None:
     said.clear()
-    said.update({"failed": kind, "message": "no luck in Julia"})
+    said.update({"failed": {"kind": kind, "words": ["no luck in Julia"]}})
     with pytest.raises(expected, match=r"^no luck in Julia$"):
         preflight("matmul", **MATMUL)
 
