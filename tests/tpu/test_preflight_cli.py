@@ -198,7 +198,7 @@ SOFTMAX = ("softmax", "--topology", "v6e-4")
         (["matmul", "--topology", "v6e-4", "--stablehlo", "a.mlir"], "give PROGRAM or --stablehlo"),
         (["--topology", "v6e-4", "--stablehlo", "/absent.mlir"], "the module cannot be read"),
         (
-            ["matmul", "--topology", "v6e-4", "--size", "8", "--hlo", "/no/where"],
+            ["matmul", "--topology", "v6e-4", "--size", "8", "--hlo", "/proc/no/where"],
             "its folder does not exist",
         ),
     ],
