@@ -50,6 +50,7 @@ def _figures(quick: bool) -> list[Pair]:
         *pairs,
         _in_process.call(512 if quick else 2048, 2, 1 if quick else 61),
         _in_process.call(8, 20 if quick else 300, many),
+        _in_process.matmul_call(many),
         _in_process.put(2048 if quick else 16384, some),
         _in_process.put_small(many),
         *_training.steps(["heat"] if quick else _training.SIZES, 1 if quick else 5, many),

@@ -58,6 +58,23 @@ def call(n: int, calls: int, repetitions: int) -> Pair:
     return Pair(f"compiled matmul call, {n}^2 float32", ours, reference, 1.02)
 
 
+def matmul_call(repetitions: int) -> Pair:
+    """Time what `matmul_sharded` of placed operands takes beyond its compiled program."""
+    a = pr.device_put(np.ones((8, 8), np.float32), _ours())
+    product = compile_matmul(a, a, None, None)
+
+    def each(once: Callable[[], Any]) -> float:
+        return timed(lambda: [once() for _ in range(100)]) / 100
+
+    ours, reference = interleave(
+        lambda: each(lambda: pr.matmul_sharded(a, a)),
+        lambda: each(lambda: product(a, a)),
+        repetitions,
+    )
+    name = "matmul_sharded, 8^2, over its compiled program"
+    return Pair(name, ours, reference, 20e-6, difference=True)
+
+
 def put(n: int, repetitions: int) -> Pair:
     """Time the placement of an n by n matrix over all devices."""
     x = np.ones((n, n), np.float32)

@@ -21,6 +21,7 @@ def main() -> None:
     pairs = [
         _in_process.call(16384, 2, many),
         _in_process.call(8, 2 if args.quick else 300, many),
+        _in_process.matmul_call(many),
         _in_process.put(16384, some),
         _training.tree(2 if args.quick else 20, many),
         *_in_process.check(16384, some // 2),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays import matmul
 from tests.backend.common import MATMUL, MESH, XY, body, numbers
 from tests.multiprocess.programs import SPECS
 
@@ -44,6 +45,20 @@ def test_matmul_of_placed_arrays_and_another_mesh() -> None:
     np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)) @ numbers((8, 8)))
     with pytest.raises(pr.ShardingError, match="must be on one mesh"):
         pr.matmul_sharded(x, pr.device_put(numbers((8, 8)), XY))
+
+
+def test_a_product_of_the_same_kind_is_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    for out_spec, precision in itertools.product((None, ("x", None), ((), "y")), (None, "highest")):
+        c = pr.matmul_sharded(a, a, out_spec=out_spec, precision=precision)
+        with monkeypatch.context() as patch:
+            patch.setattr(matmul, "compile", None)
+            again = pr.matmul_sharded(a, a, out_spec=out_spec, precision=precision)
+        assert again.sharding == c.sharding == pr.NamedSharding(MESH, out_spec or ("x", "y"))
+        np.testing.assert_array_equal(np.asarray(again), np.asarray(c))
+    listed: Any = (["x"], None)
+    c = pr.matmul_sharded(a, a, out_spec=listed)
+    assert c.sharding == pr.NamedSharding(MESH, ("x", None))
 
 
 def test_programs_with_several_outputs_scalars_and_statics() -> None:
