@@ -16,7 +16,7 @@ from .mutants import Altered, OnlyOn, mutants
 from .trials import changed
 
 ON_PROCESS_1 = [
-    OnlyOn(1, Altered("odd values", Kind.UNKNOWN, all_blocks(odd_values)), Kind.ONE_PROCESS),
+    OnlyOn(1, Altered("odd values", Kind.UNKNOWN, all_blocks(odd_values)), Kind.UNKNOWN),
     OnlyOn(
         1,
         Altered("bfloat16 results", Kind.LOWER_PRECISION, all_blocks(short_values("bfloat16"))),

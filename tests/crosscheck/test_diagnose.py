@@ -189,15 +189,22 @@ def test_one_process_that_differs_is_named() -> None:
     def short(device: int, block: list[list[int]]) -> dict[str, Any]:
         return wrong(Kind.LOWER_PRECISION) if device > 3 else {}
 
-    found = diagnosis_of(odd)
+    def odd_copy(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return {**odd(device, block), "index": [[0, 4], [0, 2]]}
+
+    found = diagnosis_of(odd)  # or a fault of the program, where only process 1 has elements
+    assert (found.kind, found.processes) == (Kind.UNKNOWN, (1,))
+    assert "unknown; 4 of 8 blocks are wrong, " in found.text
+    assert "only process 1 has wrong blocks; the worst is" in found.text
+    found = diagnosis_of(odd_copy)
     assert (found.kind, found.processes) == (Kind.ONE_PROCESS, (1,))
-    assert "only process 1 has wrong blocks" in found.text
+    assert "only process 1 has wrong blocks, and others have right copies" in found.text
     found = diagnosis_of(short)
     assert (found.kind, found.processes) == (Kind.LOWER_PRECISION, (1,))
     assert "all blocks of process 1, and of no other" in found.text
-    assert "no other process has wrong blocks" not in found.text  # said already
+    assert "only process 1" not in found.text  # said already
     turned = diagnosis_of(lambda d, _: wrong(Kind.TRANSPOSED) if d > 3 else {})
-    assert "no other process has wrong blocks" in turned.text
+    assert "only process 1 has wrong blocks" in turned.text
 
 
 def test_the_sentence_says_nothing_twice() -> None:
@@ -212,7 +219,7 @@ def test_the_sentence_says_nothing_twice() -> None:
         "is on device 5 (process 1), block [4:8, 2:4]: every element is wrong"
     )
     one = diagnosis_of(lambda d, b: change(d, b) if d == 5 else {})
-    assert "1 of 8 blocks is wrong; no other process has wrong blocks; the block is on" in one.text
+    assert "1 of 8 blocks is wrong; only process 1 has wrong blocks; the block is on" in one.text
 
 
 def test_lower_precision_of_one_process_shows_in_all_its_blocks() -> None:
@@ -227,7 +234,7 @@ def test_lower_precision_of_one_process_shows_in_all_its_blocks() -> None:
     assert found.kind == Kind.LOWER_PRECISION
     assert "all blocks of process 1 on node-b, and of no other" in found.text
     found = diagnose(verdicts("output 0", one), PLANS, num_processes=2, **given)
-    assert found.kind == Kind.ONE_PROCESS
+    assert found.kind == Kind.UNKNOWN
     assert "only process 1 on node-b has wrong blocks" in found.text
     found = diagnose(verdicts("output 0", one), PLANS, num_processes=1, **given)
     assert found.kind == Kind.LOWER_PRECISION

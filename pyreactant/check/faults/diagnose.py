@@ -190,10 +190,11 @@ def diagnose(
     wrong = [verdict for verdict in blocks if not verdict.passed]
     processes = tuple(sorted({verdict.process for verdict in wrong}))
     reasons = _reasons(plans[name], blocks, wrong)
-    alone = num_processes > 1 and len(processes) == 1
-    if alone:
-        host = (hosts or {}).get(processes[0], "")
-        reasons = _of_one_process(reasons, blocks, processes[0], host)
+    alone = ""
+    if num_processes > 1 and len(processes) == 1:
+        host = (hosts or {}).get(processes[0])
+        alone = f"process {processes[0]}{f' on {host}' if host else ''}"
+        reasons = _of_one_process(reasons, blocks, processes[0], alone)
     apart = [found for found in copies if found[0].array == name]
     if apart and reasons[0][0] == Kind.UNKNOWN:
         reasons = [(Kind.COPIES, copies_text(apart))]
@@ -204,7 +205,7 @@ def diagnose(
         f"{what}: {name} {_finding(kinds[0], reasons[0][1])}",
         _extent(len(wrong), len(blocks), processes, devices),
         # Those of one process that differs name it themselves.
-        *(["no other process has wrong blocks"] if alone and kinds[0] not in _NAMES_IT else []),
+        *([f"only {alone} has wrong blocks"] if alone and kinds[0] not in _NAMES_IT else []),
         f"{which} is on {_worst(wrong).text.removeprefix(f'{name} on ')}",
         *([repeats_text(repeats)] if repeats else []),
     ]
@@ -286,20 +287,24 @@ def _reasons(
 
 
 def _of_one_process(
-    reasons: list[tuple[Kind, str]], blocks: Sequence[BlockVerdict], process: int, host: str
+    reasons: list[tuple[Kind, str]], blocks: Sequence[BlockVerdict], process: int, named: str
 ) -> list[tuple[Kind, str]]:
     """The reasons if only one of several processes has wrong blocks.
 
-    A machine that multiplies in lower precision shows it in all of its blocks, not in some.
+    A machine that multiplies in lower precision shows it in all of its blocks, not in some. That
+    the process differs is shown by right copies on others: a fault of the program may lie where
+    only this process has elements.
     """
-    named = f"process {process}{f' on {host}' if host else ''}"
     every = all(Kind.LOWER_PRECISION in block.kinds for block in blocks if block.process == process)
     own: list[tuple[Kind, str]] = [
         (kind, f"all blocks of {named}, and of no other" if kind == Kind.LOWER_PRECISION else text)
         for kind, text in reasons
         if kind != Kind.UNKNOWN and (every or kind != Kind.LOWER_PRECISION)
     ]
-    return own or [(Kind.ONE_PROCESS, f"only {named} has wrong blocks")]
+    right = [block.index for block in blocks if block.passed]
+    if not own and any(block.index in right for block in blocks if not block.passed):
+        return [(Kind.ONE_PROCESS, f"only {named} has wrong blocks, and others have right copies")]
+    return own or [(Kind.UNKNOWN, "")]
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:

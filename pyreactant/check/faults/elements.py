@@ -42,17 +42,26 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
             sizes = np.abs(rows)
             # An epsilon under the root changes the factor of a variance a little from row to row.
             middle = complex(np.median(rows.real), np.median(rows.imag))
-            slack = 4 * float(np.abs(rows - middle).max()) + 1e-5
+            spread = float(np.abs(rows - middle).max())
             own = (
                 f"each line along dimension {axis} is multiplied by a factor of its own, of size "
                 f"{sizes.min():.4g} to {sizes.max():.4g}{beside}"
             )
             yield (
-                _variance(wrong, middle, slack, beside)
+                _variance(wrong, middle, 4 * spread + 1e-5, beside, spread)
                 or _epsilon(wrong, offset, scaled, rows, axis)
                 or (Kind.FACTOR, own)
             )
             return
+
+
+def is_multiple(wrong: Wrong) -> bool:
+    """Whether the wrong elements are the right ones, multiplied by one factor."""
+    if not is_float(wrong.values.dtype) or np.count_nonzero(wrong.wrong) < 2:
+        return False
+    right = wrong.right.numbers
+    factor = _factor(wide(wrong.values), right, wrong.wrong, None)
+    return factor is not None and _holds(wrong, np.zeros(()), right, factor, 1)
 
 
 def _offsets(wrong: Wrong) -> Iterator[tuple[int | None, np.ndarray]]:
@@ -100,13 +109,19 @@ def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
     return _variance(wrong, size, slack, beside) or (Kind.FACTOR, text)
 
 
-def _variance(wrong: Wrong, factor: complex, slack: float, beside: str) -> Reason | None:
-    """Whether a factor is that of a variance with another divisor, for a length of an input."""
+def _variance(
+    wrong: Wrong, factor: complex, slack: float, beside: str, spread: float = 0.0
+) -> Reason | None:
+    """Whether a factor is that of a variance with another divisor, for a length of an input.
+
+    Factors that spread are those of something else, which differs from line to line.
+    """
     for n in sorted({n for plan in wrong.subject.input_plans for n in plan.shape if n > 2}):
         for up, down in ((n - 1, n), (n, n - 1)):
             ratio, text = up / down, f"{up}/{down}"
             for exact, shown in ((math.sqrt(ratio), f"the root of {text}"), (ratio, text)):
-                if abs(factor - exact) <= min(slack, abs(1 - exact) / 8):
+                near = abs(1 - exact) / 8
+                if spread <= near and abs(factor - exact) <= min(slack, near):
                     return (
                         Kind.VARIANCE,
                         f"it is {shown} times the right value, as if a variance were divided by "
@@ -118,7 +133,10 @@ def _variance(wrong: Wrong, factor: complex, slack: float, beside: str) -> Reaso
 def _epsilon(
     wrong: Wrong, offset: np.ndarray, scaled: np.ndarray, factors: np.ndarray, axis: int
 ) -> Reason | None:
-    """Another epsilon under the root of a variance: ``factor^-2 - 1`` is ``d / (variance + e)``."""
+    """Another epsilon under the root of a variance, or one that is added to the root.
+
+    ``factor^-2 - 1`` is ``d / (variance + e)``, or ``factor^-1 - 1`` is ``d / sqrt(variance + e)``.
+    """
     if np.iscomplexobj(factors) or not (factors > 0).all():
         return None
     for number, source in enumerate(wrong.subject.inputs):
@@ -131,14 +149,17 @@ def _epsilon(
             "variance": np.var(x, axis=axis, keepdims=True),
             "mean square": np.mean(x * x, axis=axis, keepdims=True),
         }
-        for (name, square), usual in itertools.product(squares.items(), _USUAL_EPSILONS):
-            more = float(np.median((factors**-2.0 - 1) * (square + usual)))
+        for (name, square), usual, (power, where) in itertools.product(
+            squares.items(), _USUAL_EPSILONS, ((2, "under"), (1, "beside"))
+        ):
+            size = (square + usual) ** (power / 2)
+            more = float(np.median((factors ** float(-power) - 1) * size))
             with np.errstate(all="ignore"):
-                fitted = 1 / np.sqrt(1 + more / (square + usual))
+                fitted = (1 + more / size) ** (-1 / power)
             if np.isfinite(fitted).all() and _holds(wrong, offset, scaled, fitted, 1):
                 return (
                     Kind.EPSILON,
-                    f"it is right with an epsilon that is {more:+.3g} off, under the root of the "
+                    f"it is right with an epsilon that is {more:+.3g} off, {where} the root of the "
                     f"{name} of input {number}",
                 )
     return None
@@ -227,7 +248,7 @@ def _is_shifted(got: np.ndarray, right: Expected, bad: np.ndarray, dimension: in
     # Elements that come from outside are not known; most must come from inside.
     if 2 * np.count_nonzero(bad[here]) <= np.count_nonzero(bad):
         return False
-    return explains(got[here], right.part(here), right.part(there), bad[here])
+    return explains(got[here], right.part(here), right.part(there), bad[here], tries=2 * n)
 
 
 _SHORTER = {"bfloat16": 8, "float16": 11, "float32": 24}
@@ -240,7 +261,7 @@ _AS_LARGE = 8.0
 """Most times that errors exceed those of bfloat16 inputs; a program rounds more than its inputs."""
 
 _RANDOM = 4.0
-"""Standard deviations of a mean of errors with random signs."""
+"""Standard deviations that sums of errors with random signs may be away from what is usual."""
 
 
 def lower_precision(wrong: Wrong) -> Iterator[Reason]:
@@ -269,13 +290,26 @@ def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
             return f"it is what inputs rounded to {name} give{tf32}"
     bits = 1 - round(np.log2(finfo(wrong.values.dtype).eps))
     usual = changed[shorter[0]] if shorter else _changed(wrong, value, bits - 1)
-    one_sided = max(abs(np.mean(error)), abs(np.mean(error * np.conj(np.sign(value)))))
     if not 0 < _norm(error) <= _AS_LARGE * _norm(usual):
         return ""
-    if one_sided * error.size > _RANDOM * _norm(error):
+    if not all(_of_random_signs(e) for e in (error, error * np.conj(np.sign(value)))):
         return ""
     worst = np.abs(error).max() / np.abs(value).max()
     return f"it is accurate to about {-np.log2(worst):.0f} bits"
+
+
+def _of_random_signs(error: np.ndarray) -> bool:
+    """Whether errors have a mean of about zero, as a whole and along the lines of a tile.
+
+    What adds or multiplies a whole line, such as a zero point or an epsilon, is no rounding.
+    """
+    total = float(np.sum(np.abs(error) ** 2))
+    for axis in (None, *range(error.ndim)):
+        sums = np.abs(np.sum(error, axis=axis)) ** 2
+        # Of random signs, the squares of n sums add up to the total, give or take sqrt(2 / n).
+        if np.sum(sums) > total * (1 + _RANDOM * math.sqrt(2 / sums.size) + _RANDOM**2 / sums.size):
+            return False
+    return True
 
 
 def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from ..bounds.verdict import Verdict
 from ..records.verdict import BlockVerdict, Kind
 from ..regions import around, moved, whole_index
 from .diagnose import blocks_of
-from .elements import lower_precision, shifted, transposed, wrong_factor, wrong_halo
+from .elements import is_multiple, lower_precision, shifted, transposed, wrong_factor, wrong_halo
 from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum
 from .subject import Reason, Subject, Wrong, fits, side_of_tile
 
@@ -41,12 +41,12 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
     some = got[wrong]
     if not some.size:
         return None
+    most = some.size * 2 >= got.size
     if is_float(got.dtype) and not np.isfinite(some).any():
-        half = some.size * 2 >= got.size
-        return "it holds NaN or infinity" if half else None
+        return "it holds NaN or infinity" if most else None
     if not np.count_nonzero(some):
         return "it holds zeros"
-    if some.size > 3 and (some == some.flat[0]).all():
+    if most and some.size > 3 and (some == some.flat[0]).all():
         return f"every wrong element is {some.flat[0]}"
     if not is_float(got.dtype):
         return None
@@ -60,12 +60,16 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
 
 
 def _far(values: np.ndarray, right: np.ndarray) -> bool:
-    """Whether most numbers have a very different magnitude from the right ones."""
+    """Whether most numbers are none that a program computes from right ones.
+
+    Numbers that are only small may be a softmax without its scale, for instance.
+    """
     with np.errstate(all="ignore"):
         sizes = np.abs(wide(values))
         usual = float(np.median(np.abs(right)))
-        far = ~np.isfinite(sizes) | (sizes > _FAR * usual) | (sizes * _FAR < usual)
-    return bool(np.mean(far) > 0.5)
+        subnormal = (sizes > 0) & (sizes < float(finfo(values.dtype).tiny))
+        far = ~np.isfinite(sizes) | (sizes > _FAR * usual) | subnormal
+    return usual > 0 and bool(np.mean(far) > 0.5)
 
 
 def _spread(values: np.ndarray) -> float:
@@ -93,7 +97,8 @@ def _stale(wrong: Wrong) -> Iterator[Reason]:
         yield Kind.UNINITIALISED, f"{_some(wrong)} the result of the previous call"
     for number, oracle in enumerate(wrong.subject.inputs):
         same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
-        if same and wrong.holds(oracle.block(wrong.tile)):
+        # A factor that is missing, such as 1 / keep of a dropout, may leave the input.
+        if same and wrong.holds(oracle.block(wrong.tile)) and not is_multiple(wrong):
             yield (
                 Kind.UNINITIALISED,
                 f"{_some(wrong)} the block of input {number} at the same place",

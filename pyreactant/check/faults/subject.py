@@ -148,7 +148,12 @@ _CHANCE = math.log(0.02)
 
 
 def explains(
-    got: np.ndarray, right: Expected, faulty: Expected, wrong: np.ndarray, free: int = 0
+    got: np.ndarray,
+    right: Expected,
+    faulty: Expected,
+    wrong: np.ndarray,
+    free: int = 0,
+    tries: int = 1,
 ) -> bool:
     """Whether all wrong elements have the values of a fault, and not by chance.
 
@@ -161,6 +166,7 @@ def explains(
         faulty: Those under the fault.
         wrong: Which elements are wrong.
         free: Number of elements that `faulty` was fitted to.
+        tries: Number of such faults that are tried; one of many fits by chance more often.
     """
     if not wrong.any() or faulty.value.shape != got.shape:
         return False
@@ -173,4 +179,4 @@ def explains(
             near = ulp(np.abs(wide(got[wrong])), got.dtype)
         chances = np.where(np.isfinite(away), np.minimum(near / away, 1.0), 0.5)
     logs = np.sort(np.log(np.maximum(chances, 1e-300)))
-    return bool(logs[free:].sum() < _CHANCE)
+    return bool(logs[free:].sum() < _CHANCE - math.log(tries))
