@@ -126,16 +126,16 @@ def from_data(data: Mapping[str, Any]) -> PyReactantError:
     if len(words) == 3:
         problem, command, advice = words
         return RequirementError(problem, command, advice=advice)
-    kind = globals().get(data["kind"])
-    if isinstance(kind, type) and issubclass(kind, PyReactantError) and kind is not RemoteError:
-        return kind(*words)
-    return PyReactantError(*words)  # of another module, or of another version
+    return kind_of(data["kind"])(*words)
 
 
 def kind_of(name: str) -> type["PyReactantError"]:
-    """The kind of error of this name, which another process told; the base for any other name."""
+    """The kind of error of this name, which another process told.
+
+    It is the base for a name of another module or version, and for one with more than a message.
+    """
     kind = globals().get(name)
-    if isinstance(kind, type) and issubclass(kind, PyReactantError):
+    if isinstance(kind, type) and issubclass(kind, PyReactantError) and kind is not RemoteError:
         return kind
     return PyReactantError
 

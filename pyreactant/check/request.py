@@ -31,6 +31,7 @@ from ..base.errors import (
 from ..base.facts import has_accelerator
 from ..base.files import plain_json, read_json
 from ..base.outputs import marked, write_output
+from ..base.steps import step
 from ..julia.place import find_place
 from .bounds.typical import LEAST_SIGMAS, SIGMAS
 from .inputs import SETS, input_sets
@@ -362,6 +363,7 @@ def _check_layout(request: CheckRequest, case: Case, mesh: Mesh) -> None:
     size = request.size or case.size_for(mesh)
     choose_layout(case, mesh, size, request.specs)
     if case.oracle is not None:  # a wrong statement about a program is an error here
+        step(f"running the oracle of {case.name}")
         input_sets(case, size, request.dtype or case.dtypes[0])
 
 

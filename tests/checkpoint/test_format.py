@@ -48,7 +48,7 @@ def test_a_tree_is_read_as_it_was_written() -> None:
     arrays = {"k": Array((4, 2), "uint32", (4, 2))}
     types = format.key_types_text(arrays, {"k": "threefry2x32"})
     tree = format.read_tree(text, [types], ocdbt=False)
-    assert tree == format.Tree(entries, ocdbt=True, zarr3=True)
+    assert tree == format.Tree(entries, ocdbt=True, zarr3=True, complete=True)
     values = [(entry.keys, number) for number, entry in enumerate(entries)]
     assert format.nested(values) == {"a": [0, {"7": 1}], "k": 2, "n": 3}
     assert format.nested([((0,), 1), ((1, "x"), 2)]) == [1, {"x": 2}]

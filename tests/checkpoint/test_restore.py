@@ -1,7 +1,9 @@
 """Save and restore in one process: values, Orbax on the other side, damage, and bad input."""
 
+import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.checkpoint.inspect import verify
 from tests import harness
 from tests.checkpoint import trees
 
@@ -98,6 +101,9 @@ def of_orbax(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "plain = ocp.StandardCheckpointer()\n"
         "plain.save(sys.argv[1] + '/plain', tree)\n"
         "plain.wait_until_finished()\n"
+        "pytree = ocp.PyTreeCheckpointer()\n"
+        "pytree.save(sys.argv[1] + '/single', np.arange(3.))\n"
+        "pytree.save(sys.argv[1] + '/text', {'z': np.zeros(3), 't': 'text'})\n"
     )
     argv = [sys.executable, "-c", code, str(folder)]
     done = harness.run(argv, env=harness.environment(JAX_PLATFORMS="cpu"), timeout=300)
@@ -116,6 +122,48 @@ def test_what_orbax_wrote_is_read(where: str, of_orbax: Path) -> None:
     assert found["l"][1] is None
     assert found["b"].dtype.name == "bfloat16"
     assert jax.random.key_impl(found["k"]) == "threefry2x32"
+
+
+@pytest.mark.only("jax")
+def test_a_single_array_of_orbax(of_orbax: Path) -> None:
+    for like in (None, np.zeros(3)):
+        assert pr.restore(of_orbax / "single", like=like).tolist() == [0, 1, 2]
+
+
+@pytest.mark.only("jax")
+def test_older_versions_of_orbax_left_out_chunks_of_zeros(of_orbax: Path, tmp_path: Path) -> None:
+    import tensorstore as ts
+
+    folder = shutil.copytree(of_orbax / "text", tmp_path / "c")
+    base = {"driver": "file", "path": f"{folder}/"}
+    database = ts.KvStore.open({"driver": "ocdbt", "base": base}).result()
+    database.write("z/0", None).result()
+    with pytest.raises(pr.MismatchError, match="array z, block"):
+        pr.restore(folder)
+    metadata = json.loads((folder / "_METADATA").read_text())
+    del metadata["store_array_data_equal_to_fill_value"]
+    (folder / "_METADATA").write_text(json.dumps(metadata))
+    assert pr.restore(folder)["z"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.only("jax")
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("array_metadatas/process_0", "{}", "no entry 'array_metadatas'"),
+        ("_strings.json", "{}", "the text t is missing"),
+        ("_strings.json", "3", "its metadata cannot be read"),
+    ],
+)
+def test_damaged_files_of_orbax_are_named(
+    file: str, text: str, words: str, of_orbax: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(of_orbax / "text", tmp_path / "c")
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(text)
+    with pytest.raises(pr.MismatchError, match=words):
+        pr.restore(folder)
+    assert [words in verdict.damage for verdict in verify(folder)] == [True]
 
 
 @pytest.mark.only("jax")
@@ -253,6 +301,7 @@ def test_what_like_asks_for_is_there(xy: pr.NamedSharding, tmp_path: Path) -> No
         ({"n": "3"}, "['n'] is an array, and str was asked for"),
         ({"t": 3}, "['t'] is text, and int was asked for"),
         ({"n": print}, "['n'] is builtin_function_or_method"),
+        ({"n": signal.SIGINT}, "['n'] is Signals"),
     ):
         with pytest.raises(pr.InvalidArgumentError) as caught:
             pr.restore(tmp_path / "c", like=like)

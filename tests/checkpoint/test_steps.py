@@ -152,6 +152,8 @@ def test_time_is_what_process_0_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 saved.append(step)
             checkpoints._finish()
     assert saved == [39, 77]
+    with pr.Checkpoints(tmp_path / "never", every_seconds=float("inf")) as checkpoints:
+        assert not any(checkpoints.save(step, tree(step)) for step in range(3))
 
 
 def test_a_failure_is_raised_at_the_next_save_and_at_the_end(
@@ -171,6 +173,8 @@ def test_a_failure_is_raised_at_the_next_save_and_at_the_end(
     with pytest.raises(pr.InvalidArgumentError, match="step must be a whole number"):
         fill(tmp_path, [1, [2]])
     monkeypatch.undo()
+    with checkpoints:  # a failure of the with statement before is none of this one
+        assert checkpoints.restore() is None
     fill(tmp_path, [1])  # nobody holds the folder
     assert names(tmp_path) == ["1"]
 

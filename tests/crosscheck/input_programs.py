@@ -83,6 +83,11 @@ def prints(x: np.ndarray) -> Any:
     return 2 * x
 
 
+def adds_in_any_order(x: np.ndarray) -> Any:
+    """The same sum with other roundings, as threads make it."""
+    return 2 * x[:, np.random.default_rng().permutation(x.shape[1])].sum(axis=1)
+
+
 def _doubled(oracle: str) -> pr.Program:
     return pr.Program(oracle, jax=f"{HERE}:double", oracle=f"{HERE}:{oracle}", inputs=(("n", "n"),))
 

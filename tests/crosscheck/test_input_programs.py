@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
+from pyreactant.base.steps import told_to
+from pyreactant.check.request import CheckRequest, check_request
 from tests.harness import environment, run
 
-from .input_programs import HERE, entropy, loss, of_exits
+from .input_programs import HERE, adds_in_any_order, entropy, loss, of_exits
 from .runs import small
 
 
@@ -45,6 +47,14 @@ def test_bad_oracles_do_not_end_the_command(tmp_path: Path) -> None:
     assert f"it raised SystemExit: 3 ({path}, line" in found["exits"]["text"]
     assert "must be nan" in found["no_numbers"]["text"]
     assert "the oracle speaks" in done.stderr
+
+
+def test_an_oracle_may_add_in_any_order_and_is_announced() -> None:
+    program = pr.Program("sums", jax=f"{HERE}:double", oracle=adds_in_any_order, inputs=((8, 99),))
+    told: list[str] = []
+    with told_to(told.append):
+        check_request(CheckRequest((program,)), 4, ["jax"])
+    assert told == ["running the oracle of sums"]
 
 
 def test_a_bad_oracle_alone_is_an_error_before_anything_starts() -> None:

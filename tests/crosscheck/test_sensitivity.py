@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.dtypes import as_dtype
 from pyreactant.check.bounds.compare import compare
+from pyreactant.check.bounds.estimate import tracked_results
 from pyreactant.check.bounds.expected import Expected
+from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.sight import Sight, combined
+from pyreactant.check.bounds.tracked import track
 from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.check import check_blocks
 from pyreactant.check.execute import run_case
@@ -274,6 +278,22 @@ def test_constants_of_a_mask_are_left_out() -> None:
     assert "384 of 512 elements of output 0 are the same constant in the oracle" in found.note
     values = np.where(mask, np.where(numbers > 0, -np.inf, np.nan), 1.0)
     assert seen_in(block_of(values, 0.0, 0)).sight.trivial == 512
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_what_is_computed_is_no_constant_though_it_has_few_values(dtype: str) -> None:
+    """A number that is written has the error of its rounding, a product that of its own, too."""
+    model, kind = Model.of(dtype), as_dtype(dtype)
+    x = np.arange(-256, 256).reshape(64, 8) / 256
+    for oracle, trivial in (
+        (lambda x: np.where(x > 0, x, 0.3), 257),
+        (lambda x: np.where(np.floor(3 * x) > 0, 0.7, 0.3) * 0.1, 0),
+    ):
+        results = tracked_results(oracle, (track(x, model),), model)
+        assert not isinstance(results, str)
+        (result,) = results
+        expected = Expected(result.value, result.bound)
+        assert compare(result.value.astype(kind), expected).sight.trivial == trivial
 
 
 def test_copies_and_unbounded_elements_are_counted_as_the_user_does() -> None:

@@ -15,6 +15,7 @@ from pyreactant.base.errors import (
     RequirementError,
     as_data,
     from_data,
+    kind_of,
 )
 from tests.harness import REPOSITORY
 
@@ -39,6 +40,7 @@ def test_an_error_comes_back_as_it_was(error: PyReactantError) -> None:
 def test_what_only_the_other_process_knows_is_an_error_still() -> None:
     remote = pr.RemoteError("job 1 failed", kind="ValueError")
     assert str(from_data(as_data(remote))) == "job 1 failed"
+    assert kind_of("RemoteError") is kind_of("NewError") is PyReactantError
     unknown = from_data({"kind": "NewError", "words": ["new"]})
     assert (type(unknown), str(unknown)) == (PyReactantError, "new")
 

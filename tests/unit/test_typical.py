@@ -166,6 +166,9 @@ def test_verdicts_within_the_derived_bound() -> None:
     assert both.typical is not None
     assert both.typical.only
     assert not both.passed
+    beyond = join([judged(noise=30.0), judged(factor=2.0)])
+    assert beyond.typical is not None
+    assert not beyond.typical.only  # one part is beyond the derived bound
 
 
 def test_beyond_the_derived_bound_a_result_is_wrong_as_without_a_limit() -> None:

@@ -34,7 +34,10 @@ VERSION = 1
 _FORMAT = "pyreactant checkpoint"
 
 ARRAY, SCALAR, STRING = "np.ndarray", "scalar", "string"
+NUMBERS: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
+"""Types of Python's numbers, as Orbax stores them."""
 _OF_ORBAX = {"jax.Array": ARRAY}  # how else Orbax calls them
+_COMPLETE = "store_array_data_equal_to_fill_value"
 EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": ()}
 
 Keys = tuple[str | int, ...]
@@ -116,6 +119,8 @@ def kind_of_empty(value: Any) -> str | None:
 
 def nested(leaves: Sequence[tuple[Keys, Any]]) -> Any:
     """The tree of dictionaries and lists in which each value is where its keys say."""
+    if len(leaves) == 1 and leaves[0][0] == ():
+        return leaves[0][1]  # Orbax writes a single array, too
     root: dict[Any, Any] = {}
     sequences: list[tuple[dict[Any, Any], Any]] = []
     for keys, value in leaves:
@@ -152,7 +157,7 @@ def tree_text(entries: Sequence[Entry]) -> str:
             "tree_metadata": tree,
             "use_ocdbt": True,
             "use_zarr3": True,
-            "store_array_data_equal_to_fill_value": True,
+            _COMPLETE: True,
             "custom_metadata": None,
         }
     )
@@ -191,11 +196,19 @@ def step_text(item: str, nanoseconds: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What `METADATA` and `KEY_TYPES` say: the leaves, and how the arrays are stored."""
+    """What `METADATA` and `KEY_TYPES` say: the leaves, and how the arrays are stored.
+
+    Attributes:
+        entries: The leaves.
+        ocdbt: Whether the arrays are in a database, and not each in a folder.
+        zarr3: Their format, zarr 3 or 2.
+        complete: Whether all chunks are stored; older versions of Orbax left out chunks of zeros.
+    """
 
     entries: tuple[Entry, ...]
     ocdbt: bool
     zarr3: bool
+    complete: bool
 
 
 def read_tree(text: str, key_types: Sequence[str], *, ocdbt: bool) -> Tree:
@@ -210,12 +223,12 @@ def read_tree(text: str, key_types: Sequence[str], *, ocdbt: bool) -> Tree:
         ValueError: The files are not Orbax's.
     """
     impls: dict[str, str] = {}
-    for part in key_types:
-        for row in json.loads(part)["array_metadatas"]:
-            one = row["array_metadata"]
-            if impl := (one.get("ext_metadata") or {}).get("random_key_impl"):
-                impls[one["param_name"]] = impl
     try:
+        for part in key_types:
+            for row in json.loads(part)["array_metadatas"]:
+                one = row["array_metadata"]
+                if impl := (one.get("ext_metadata") or {}).get("random_key_impl"):
+                    impls[one["param_name"]] = impl
         data = json.loads(text)
         entries = [
             _entry(row["key_metadata"], row["value_metadata"], impls)
@@ -225,7 +238,8 @@ def read_tree(text: str, key_types: Sequence[str], *, ocdbt: bool) -> Tree:
         raise ValueError(f"no entry {error}") from None
     said = data.get("use_ocdbt")
     stored = ocdbt if said is None else bool(said)
-    return Tree(tuple(entries), stored, bool(data.get("use_zarr3")))
+    complete = bool(data.get(_COMPLETE))
+    return Tree(tuple(entries), stored, bool(data.get("use_zarr3")), complete)
 
 
 def _entry(keys: Any, value: Any, impls: Mapping[str, str]) -> Entry:

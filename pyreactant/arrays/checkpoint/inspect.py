@@ -118,4 +118,7 @@ def _read_all(folder: Path) -> tuple[int, bool]:
     with damage(folder):
         for _ in requests:
             blocks.next()
+        for entry, _ in leaves:
+            if entry.kind == format.STRING:
+                item.text(name_of(entry.keys))
     return sum(size for _, _, size in requests), item.digests is not None

@@ -25,7 +25,7 @@ from ..sharding import Aval, Index, NamedSharding, as_sharding, intern
 from ..tree import broadcast
 from . import format
 from .agree import Agreement, shared
-from .format import Array, Digests, Entry, Keys, name_of, path_text
+from .format import NUMBERS, Array, Digests, Entry, Keys, name_of, path_text
 from .store import Ahead, DamageError, Reader, tensorstore
 
 _SHOWN = 20
@@ -59,6 +59,13 @@ class Item:
                     if format.digest(text) != self.digests.arrays.get(name):
                         raise DamageError(f"the description of array {name} has changed")
         return {name: array for name, (array, _) in described.items()}
+
+    def text(self, name: str) -> str:
+        """A leaf that is text; DamageError if it is missing."""
+        text = self.strings.get(name)
+        if not isinstance(text, str):
+            raise DamageError(f"the text {name} is missing")
+        return text
 
 
 @contextlib.contextmanager
@@ -113,13 +120,14 @@ def open_item(folder: Path) -> Item:
                 ocdbt=(folder / "manifest.ocdbt").is_file(),
             )
             strings = folder / format.STRINGS
-            texts = json.loads(strings.read_text("utf-8")) if strings.is_file() else {}
+            texts = dict(json.loads(strings.read_text("utf-8")) if strings.is_file() else {})
         except OSError as error:
             raise FileError(f"{folder}: cannot be read ({error.strerror or error})") from None
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise DamageError(f"its metadata cannot be read ({error})") from None
     entries = {name_of(entry.keys): entry for entry in tree.entries}
-    return Item(folder, entries, texts, digests, Reader(folder, ocdbt=tree.ocdbt, zarr3=tree.zarr3))
+    how = {"ocdbt": tree.ocdbt, "zarr3": tree.zarr3, "complete": tree.complete}
+    return Item(folder, entries, texts, digests, Reader(folder, **how))
 
 
 def _digests(folder: Path) -> Digests | None:
@@ -272,7 +280,7 @@ def _check_like(item: Item, keys: Sequence[Keys], asked: Sequence[Any]) -> None:
         entry = item.entries.get(name_of(where))
         if entry is None or entry.kind in format.EMPTY:
             missing.append(path_text(where))
-        elif not (isinstance(want, (str, *_NUMBERS)) or _described(want) is not None):
+        elif not (isinstance(want, str) or type(want) in NUMBERS or _described(want)):
             wrong.append(f"{path_text(where)} is {type(want).__name__}")
         elif isinstance(want, str) != (entry.kind == format.STRING):
             stored = "text" if entry.kind == format.STRING else "an array"
@@ -300,9 +308,6 @@ def _listed(texts: Iterable[str]) -> str:
     return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-_NUMBERS: tuple[type, ...] = (bool, int, float)
-
-
 def _described(want: Any) -> tuple[tuple[int, ...], Any] | None:
     """Shape and dtype of a leaf of `like`; None if it does not say them."""
     shape, dtype = getattr(want, "shape", None), getattr(want, "dtype", None)
@@ -313,17 +318,14 @@ def _leaf(leaf: _Leaf, want: Any, sharding: Any) -> _Leaf:
     """A leaf with what `like` and `shardings` ask for."""
     own = getattr(want, "sharding", None)
     chosen = sharding if sharding is not None else own if _is_sharding(own) else None
-    described = want is not None and not isinstance(want, (np.ndarray, np.generic, *_NUMBERS))
+    described = want is not None and not isinstance(want, (np.ndarray, np.generic, *NUMBERS))
     of_us = isinstance(want, (ShardedArray, Aval))
     leaf.of_jax = not of_us if described else not isinstance(chosen, (NamedSharding, type(None)))
-    if type(want) in _NUMBERS or (want is None and leaf.entry.kind == format.SCALAR):
+    if type(want) in NUMBERS or (want is None and leaf.entry.kind == format.SCALAR):
         leaf.number = type(want) if want is not None else object
     elif chosen is not None and leaf.array is not None:
         leaf.sharding = as_sharding(chosen)
     return leaf
-
-
-_STORED = {bool: "bool", int: "int64", float: "float64"}
 
 
 def _check_equal(leaves: Sequence[_Leaf], keys: Sequence[Keys], asked: Sequence[Any]) -> None:
@@ -332,8 +334,8 @@ def _check_equal(leaves: Sequence[_Leaf], keys: Sequence[Keys], asked: Sequence[
         if leaf.array is None:
             continue
         shape, dtype = leaf.array.shape, leaf.array.dtype
-        if type(want) in _NUMBERS:
-            asked_for, stored = f"{_STORED[type(want)]}[]", f"{dtype}{list(shape)}"
+        if type(want) in NUMBERS:
+            asked_for, stored = f"{NUMBERS[type(want)]}[]", f"{dtype}{list(shape)}"
         else:
             described = _described(want)
             assert described is not None
@@ -399,7 +401,7 @@ def _indices(leaf: _Leaf, mine: frozenset[int]) -> list[Index]:
 
 def _value(running: Running, item: Item, leaf: _Leaf, blocks: Ahead) -> Any:
     if leaf.entry.kind == format.STRING:
-        return item.strings[leaf.name]
+        return item.text(leaf.name)
     if leaf.array is None:
         return format.empty_of(leaf.entry.kind)
     backend, impl = running.backend, leaf.entry.key_impl

@@ -117,6 +117,7 @@ class Checkpoints:
             self._lock.free()
             raise
         self._agreement, self._last = agreement, steps[-1] if steps else None
+        self._thread = self._failure = None  # of an earlier with statement
         self._pace.start()
         return self
 
@@ -334,7 +335,7 @@ class _Pace:
         if left <= 0:
             return [ready, 1]
         each = max(passed / calls, 1e-9)
-        return [False, max(1, min(int(min(left, self._seconds / _PARTS) / each), calls))]
+        return [False, max(1, int(min(left / each, self._seconds / _PARTS / each, calls)))]
 
 
 class _Lock:

@@ -20,7 +20,7 @@ IN_FLIGHT = 256 * 2**20
 """Bytes that are written or read at a time."""
 
 _DATA_FILE = 128 * 2**20
-_CODECS = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
+_COMPLETE = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
 """A chunk of zeros is written, too: otherwise a missing chunk reads as zeros."""
 
 _context: Any = None
@@ -90,7 +90,7 @@ def write_arrays(
                 "driver": "zarr3",
                 "kvstore": {**_database(folder), "path": f"{name}/"},
                 "metadata": array_spec(arrays[name]),
-                **_CODECS,
+                **_COMPLETE,
             }
             how = {"create": True} if describe else {"open": True, "assume_metadata": True}
             opened[name] = ts.open(spec, context=_one_context(), **how)
@@ -155,11 +155,13 @@ class Reader:
         folder: The item.
         ocdbt: Whether they are in a database, and not each in a folder.
         zarr3: Their format, zarr 3 or 2.
+        complete: Whether a missing chunk is damage, and not zeros.
     """
 
-    def __init__(self, folder: Path, *, ocdbt: bool, zarr3: bool) -> None:
+    def __init__(self, folder: Path, *, ocdbt: bool, zarr3: bool, complete: bool) -> None:
         self._base = _database(folder) if ocdbt else {"driver": "file", "path": f"{folder}/"}
         self._driver, self._file = ("zarr3", "zarr.json") if zarr3 else ("zarr", ".zarray")
+        self._missing = _COMPLETE if complete else {}
         self._opened: dict[str, Any] = {}
 
     def describe(self, names: Sequence[str]) -> dict[str, tuple[Array, bytes]]:
@@ -171,7 +173,7 @@ class Reader:
         name, texts = "", {}
         try:
             base = tensorstore().KvStore.open(self._base, context=_one_context()).result()
-            reads = {name: base.read(f"{name}/{self._file}") for name in names}
+            reads = {name: base.read(_inside(name) + self._file) for name in names}
             for name, future in reads.items():
                 if (found := future.result()).state != "value":
                     raise ValueError(f"{self._file} is missing")
@@ -186,7 +188,7 @@ class Reader:
             spec = {
                 "driver": self._driver,
                 "kvstore": {**self._base, "path": self._path(name)},
-                **_CODECS,
+                **self._missing,
             }
             self._opened[name] = tensorstore().open(
                 spec, context=_one_context(), open=True, read=True
@@ -212,7 +214,12 @@ class Reader:
 
     def _path(self, name: str) -> str:
         base: str = "" if self._base["driver"] == "ocdbt" else self._base["path"]
-        return f"{base}{name}/"
+        return base + _inside(name)
+
+
+def _inside(name: str) -> str:
+    """The folder of an array; a single one, as Orbax may write it, has none."""
+    return f"{name}/" if name else ""
 
 
 class Ahead:

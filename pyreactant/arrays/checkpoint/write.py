@@ -37,7 +37,7 @@ from ..runtimes.runtime import Running, current
 from ..sharding import Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
-from .format import Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
+from .format import NUMBERS, Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
 from .store import Reader, merge, tensorstore, write_arrays
 
 Piece = tuple[str, Index, np.ndarray]
@@ -195,7 +195,7 @@ def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) 
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    stored = Reader(folder, ocdbt=True, zarr3=True).describe(list(taken.arrays))
+    stored = Reader(folder, ocdbt=True, zarr3=True, complete=True).describe(list(taken.arrays))
     files = {name: format.digest((folder / name).read_bytes()) for name in metadata_files(folder)}
     arrays = {name: format.digest(text) for name, (_, text) in stored.items()}
     (folder / format.DIGESTS).write_text(format.digests_text(files, arrays), encoding="utf-8")
@@ -239,10 +239,6 @@ def unwritable(target: Path, nbytes: int = 0) -> Iterator[None]:
             f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}free "
             "some space, or name a folder that can be written"
         ) from None
-
-
-_NUMBERS: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
-"""Types of Python's numbers, as Orbax stores them."""
 
 
 def snapshot(running: Running, tree: Any) -> Snapshot:
@@ -317,7 +313,7 @@ def _leaf(running: Running, number: int, leaf: Any) -> _Leaf:
         return _Leaf(empty)
     if isinstance(leaf, str):
         return _Leaf(format.STRING, text=leaf, compared=leaf)
-    if type(leaf) in _NUMBERS:
+    if type(leaf) in NUMBERS:
         return _host(running, number, _number(leaf), kind=format.SCALAR)
     if isinstance(leaf, ShardedArray) or hasattr(leaf, "addressable_shards"):
         return _placed(running, number, leaf)
@@ -333,7 +329,7 @@ def _leaf(running: Running, number: int, leaf: Any) -> _Leaf:
 
 def _number(leaf: Any) -> np.ndarray:
     try:
-        return np.asarray(leaf, _NUMBERS[type(leaf)])
+        return np.asarray(leaf, NUMBERS[type(leaf)])
     except OverflowError:
         raise DTypeError(
             f"a whole number in a checkpoint has 64 bits, got one of {leaf.bit_length()}"

@@ -55,18 +55,14 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
 def _compare_typical(
     got: np.ndarray, expected: Expected, start: tuple[int, ...], derived: Verdict
 ) -> Verdict:
-    """The verdict by the derived bound and the typical limit.
-
-    Args:
-        derived: The verdict by the derived bound.
-    """
+    """The verdict by the typical limit, too, after that by the derived bound."""
     typical, limited = expected.typical, expected.limited(got)
     assert typical is not None
     near = _compare_rounded(got, limited, start)
     factor, rms = typical.of_block(got)
     own = TypicalVerdict(
         sigmas=typical.largest(got),
-        beyond=near.wrong,
+        beyond=max(near.wrong, derived.wrong),
         factor=factor,
         rms=rms,
         undecided=int(np.count_nonzero(typical.branch)),

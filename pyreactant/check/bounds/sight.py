@@ -177,9 +177,10 @@ def constants(
 ) -> np.ndarray:
     """Which elements are the same constant in oracle and result, as padding and masks are.
 
-    Their bound is at most that of a number which is written into the array, or of underflow, the
-    result has the right value rounded, and many elements have this value; or they are rightly NaN
-    or certainly infinite. Whole numbers and booleans are none.
+    Their bound is at most the distance to their rounded value, as of a number that is written into
+    the array and not computed; that of a zero may be underflow. The result has this rounded value,
+    and many elements have it; or they are rightly NaN or certainly infinite. Whole numbers and
+    booleans are none.
 
     Args:
         value: Right values, float64 or complex128.
@@ -192,10 +193,10 @@ def constants(
     certain: np.ndarray = np.isnan(value) | (np.isinf(value) & ~np.isinf(bound))
     if not known.size:
         return certain
-    one_unit = float(finfo(got.dtype).eps) * np.abs(value)
-    exact = np.isfinite(bound) & (bound <= np.maximum(smallest(got.dtype), one_unit))
-    same = exact & (got == value.astype(got.dtype))
-    return certain | (same & np.isin(value, known))
+    rounded = value.astype(got.dtype)
+    last = np.abs(rounded.astype(value.dtype) - value)
+    exact = np.isfinite(bound) & (bound <= np.where(value == 0, smallest(got.dtype), last))
+    return certain | (exact & (got == rounded) & np.isin(value, known))
 
 
 def blind(

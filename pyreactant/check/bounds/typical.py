@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays.dtypes import finfo
 from ...arrays.sharding import Index
-from .runs import ROWS, Runs
+from .runs import COUNT, ROWS, Runs
 from .sight import Sight, combined
 from .tracked import UnknownOperationError
 from .ulp import ulp
@@ -71,9 +71,8 @@ class Typical:
         finite = np.isfinite(value)
         if not (np.isfinite(result.runs) == finite).all():
             raise UnknownOperationError("some runs overflow, or have NaN")
-        apart = np.where(finite, result.runs - value, 0.0)[1:] if not result.exact else None
-        if apart is None:
-            apart = np.zeros((2 * ROWS, *value.shape))
+        runs = np.broadcast_to(result.runs, (COUNT + 1, *value.shape))
+        apart = np.where(finite, runs - value, 0.0)[1:]
         squares = np.square(apart).mean(axis=0)
         usual = float(np.median(squares[squares > 0])) if squares.any() else 0.0
         branch = (squares > _BRANCH * usual) & (result.rounding.undecided > 0)
@@ -218,6 +217,6 @@ def together(verdicts: Iterable[TypicalVerdict | None]) -> TypicalVerdict | None
         rms=max(v.rms for v in some),
         undecided=sum(v.undecided for v in some),
         derived=combined(v.derived for v in some),
-        only=any(v.only for v in some),
+        only=any(v.only for v in some) and all(v.only or v.passed for v in some),
         missing=next((v.missing for v in some if v.missing), ""),
     )
