@@ -98,17 +98,16 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
     """
     outputs: list[list[BlockVerdict]] = []
     sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
-    typical = _typical(run, sources)
-    for number, name in enumerate(run.named("output")):
+    limits = _typical(run, sources)
+    for number, (name, limit) in enumerate(zip(run.named("output"), limits, strict=True)):
         if run.case.oracle is None:
             outputs.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
             continue
-        limit = typical if isinstance(typical, str) else typical[number]
-        subject = _output(run, number, name, sources, None if isinstance(limit, str) else limit)
+        typical = None if isinstance(limit, str) else limit
+        subject = _output(run, number, name, sources, typical)
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
-        limited = not isinstance(limit, str)
-        if run.dtype == "float32" and run.model(number) is not None and not limited:
+        if run.dtype == "float32" and run.model(number) is not None and typical is None:
             measure = partial(_by_float32_first, subject.oracle)
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
@@ -146,25 +145,26 @@ def _advice(run: CaseRun, number: int) -> str:
     return f'if it adds in {run.dtype} itself, state that: Domain(sums_in="result")'
 
 
-def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str] | str:
-    """How far right results usually are from the exact ones, or why that is not known.
+def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str]:
+    """How far each right result usually is from the exact one, or why that is not known.
 
-    The reason is "" where the limit has no sense: for exact results, types as long as the oracle's
-    own, and special values.
+    The reason is "" where the limit makes no sense: for exact results, types as long as the
+    oracle's own, and special values.
     """
-    model = run.model(0) if run.named("output") else None
+    count = len(run.named("output"))
+    model = run.model(0) if count else None
     if not run.typical or run.case.runs is None or model is None or run.data.name == SPECIAL:
-        return ""
+        return [""] * count
     if model.dtype.itemsize > 4 or not is_float(model.dtype):
-        return ""
+        return [""] * count
     arrays = [source.read(whole_index(source.shape)) for source in sources]
     try:
         with np.errstate(all="ignore"):
             results = run.case.runs(arrays, model)
     except MemoryError:
-        return "the runs of the oracle do not fit into memory"
+        return ["the runs of the oracle do not fit into memory"] * count
     except UnknownOperationError as error:
-        return str(error)
+        return [str(error)] * count
     return [_spread(result, run.typical) for result in results]
 
 

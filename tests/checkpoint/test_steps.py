@@ -80,6 +80,8 @@ def test_after_an_older_step_the_newer_ones_are_moved_away(tmp_path: Path) -> No
     with pr.Checkpoints(tmp_path) as checkpoints:
         with pytest.raises(pr.FileError, match="has no step 4, but 1, 2, 3"):
             checkpoints.restore(step=4)
+        with pytest.raises(pr.InvalidArgumentError, match="step must be a whole number, got '1'"):
+            checkpoints.restore(step="1")
         assert checkpoints.restore(step=1)["step"] == 1
         assert names(tmp_path) == ["1", "2", "3"]
         checkpoints.save(2, tree(20))
@@ -104,7 +106,8 @@ def test_a_step_is_greater_than_the_last(tmp_path: Path) -> None:
     [
         ({"keep": 0}, "keep must be a whole number from 1, or None, got 0"),
         ({"every_steps": 2.5}, "every_steps must be a whole number from 1, or None, got 2.5"),
-        ({"every_seconds": -1}, "every_seconds must be positive, got -1"),
+        ({"every_seconds": -1}, "every_seconds must be a positive number, got -1"),
+        ({"every_seconds": "5"}, "every_seconds must be a positive number, got '5'"),
         ({"item": "a/b"}, "item must be a name such as \"state\", got 'a/b'"),
     ],
 )

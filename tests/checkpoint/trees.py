@@ -140,7 +140,7 @@ def loop(folder: str) -> None:
                 saved.append(step)
         like = {"w": tree["w"], "step": 0}
         assert checkpoints.restore(like)["step"] == saved[-1]
-        assert checkpoints.restore(like, step=saved[-2])["step"] == saved[-2]
+        assert checkpoints.restore(like, step=np.int64(saved[-2]))["step"] == saved[-2]
     kept = sorted(int(path.name) for path in Path(folder, "run").glob("[0-9]*"))
     assert kept == saved[-2:]
     for step in kept:

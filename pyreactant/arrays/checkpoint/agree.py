@@ -133,7 +133,7 @@ class Agreement:
 
 @contextlib.contextmanager
 def _waiting() -> Iterator[None]:
-    """The supervisor is to know that the program waits, which a thread of ours does not mean."""
+    """Tell the supervisor that the program waits, if this is its main thread and none of ours."""
     main = threading.current_thread() is threading.main_thread()
     progress.waiting += main
     try:

@@ -1,6 +1,7 @@
 """What `pyreactant checkpoints` tells of a folder, of ours or of Orbax."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from ...base.errors import FileError, MismatchError
 from . import format
 from .format import Array, Entry, name_of
 from .read import Item, damage, item_of, open_item
-from .steps import paths_in
+from .steps import items_in
 from .store import Ahead
 
 
@@ -31,22 +32,21 @@ def list_steps(folder: Path) -> list[Step]:
         FileError: The folder cannot be read, or has none.
     """
     steps = []
-    for number, path in paths_in(folder).items():
+    for path, item in items_in(folder).items():
         with contextlib.suppress(FileNotFoundError):  # a run has just deleted it
-            steps.append(_step(number, path))
+            steps.append(_step(path, item))
     if not steps:
         raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
     return steps
 
 
-def _step(number: int, path: Path) -> Step:
+def _step(path: Path, item: Path) -> Step:
     leaves = -1
     try:
-        text = (item_of(path) / format.METADATA).read_text("utf-8")
-        leaves = len(format.read_tree(text, [], ocdbt=True).entries)
-    except (OSError, ValueError):
+        leaves = len(json.loads((item / format.METADATA).read_text("utf-8"))["tree_metadata"])
+    except (OSError, ValueError, LookupError, TypeError):
         pass  # `verify` says what is wrong
-    return Step(number, path.stat().st_mtime, _bytes_in(path), leaves)
+    return Step(int(path.name), path.stat().st_mtime, _bytes_in(path), leaves)
 
 
 def _bytes_in(folder: str | Path) -> int:
@@ -72,10 +72,9 @@ def targets_of(folder: Path) -> list[Path]:
     except FileError:
         if not folder.is_dir():
             raise
-        paths = paths_in(folder)
-        if not paths:
-            raise
-        return [item_of(path) for path in paths.values()]
+        if items := items_in(folder):
+            return [*items.values()]
+        raise
 
 
 @dataclass(frozen=True, slots=True)

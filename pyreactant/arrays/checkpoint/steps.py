@@ -81,8 +81,11 @@ class Checkpoints:
                 raise InvalidArgumentError(
                     f"{name} must be a whole number from 1, or None, got {number!r}"
                 )
-        if every_seconds is not None and not every_seconds > 0:
-            raise InvalidArgumentError(f"every_seconds must be positive, got {every_seconds!r}")
+        is_number = isinstance(every_seconds, (int, float))
+        if every_seconds is not None and not (is_number and every_seconds > 0):
+            raise InvalidArgumentError(
+                f"every_seconds must be a positive number, got {every_seconds!r}"
+            )
         if not isinstance(item, str) or not item.isidentifier():
             raise InvalidArgumentError(f'item must be a name such as "state", got {item!r}')
         self.folder = format.local(folder)
@@ -156,11 +159,13 @@ class Checkpoints:
 
         Raises:
             FileError: The folder does not have that step.
+            InvalidArgumentError: The step is no whole number.
             StateError: The checkpoints are not open.
 
         The others are those of `pyreactant.restore`, and of the step that is being written.
         """
         agreement = self._opened()
+        step = None if step is None else _whole(step)
         self._finish()
 
         def choose(rows: Sequence[list[int]]) -> int | None:
@@ -208,8 +213,7 @@ class Checkpoints:
             StateError: The checkpoints are not open.
         """
         agreement = self._opened()
-        if type(step) is not int:
-            step = _whole(step)
+        step = _whole(step)
         if not (self._is_due(agreement, step) or now):
             return False
         self._finish()
@@ -413,25 +417,23 @@ def _whole(step: Any) -> int:
     return number
 
 
-def paths_in(folder: Path, item: str = "state") -> dict[int, Path]:
-    """The whole steps in a folder by their numbers, ascending; folders of other names are none.
+def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
+    """The whole steps in a folder, by their numbers, each with its item; other folders are none.
 
     Raises:
         FileError: The folder cannot be read.
     """
-    found = {}
     try:
-        paths = list(folder.iterdir())
+        paths = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
     except OSError as error:
         raise FileError(
             f"{folder}: cannot be read ({error.strerror}); name a folder of steps"
         ) from None
-    for path in paths:
-        if path.name.isascii() and path.name.isdigit():
-            with contextlib.suppress(FileError):
-                item_of(path, item)
-                found[int(path.name)] = path
-    return dict(sorted(found.items()))
+    items = {}
+    for path in sorted(paths, key=lambda path: int(path.name)):
+        with contextlib.suppress(FileError):
+            items[path] = item_of(path, item)
+    return items
 
 
 def steps_in(folder: Path, item: str = "state") -> list[int]:
@@ -440,14 +442,14 @@ def steps_in(folder: Path, item: str = "state") -> list[int]:
     Raises:
         FileError: The folder cannot be read, or another tool has padded its numbers with zeros.
     """
-    paths = paths_in(folder, item)
-    for number, path in paths.items():
-        if path.name != str(number):
+    paths = items_in(folder, item)
+    for path in paths:
+        if path.name != str(int(path.name)):
             raise FileError(
                 f"{folder} must have steps without leading zeros, got {path.name!r}; rename them, "
                 f"or read one with pyreactant.restore({str(path)!r})"
             )
-    return list(paths)
+    return [int(path.name) for path in paths]
 
 
 def delete_step(path: Path) -> None:

@@ -260,9 +260,9 @@ Calls of the runtime's own programs are not counted in `progress.waiting`.
 
 
 class Terminator:
-    """Ends the process when it waits in one collective for half a second after a mismatch.
+    """Ends the process if it waits in one collective for half a second after a mismatch.
 
-    So it does when its main thread stands in one place for five seconds.
+    It also ends it if the main thread stands in one place for five seconds.
 
     It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when
     the mismatch is found may wait later. Until then abort() is delayed too.
