@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.checkpoint import trees  # noqa: F401 - the program that the processes run
 from tests.harness import check_all_passed, run_environments, spawn
 
@@ -31,3 +33,8 @@ def test_any_number_of_processes_restores_what_any_number_saved(tmp_path: Path) 
     assert len(sizes) == 2
     assert max(sizes) < 1_000_000  # 8 arrays of 200 kB, each in one place
     assert sum(sizes) < 1_700_000
+
+
+@pytest.mark.slow
+def test_no_process_holds_the_whole(tmp_path: Path) -> None:
+    run("narrow", tmp_path, 2)

@@ -87,6 +87,34 @@ def test_arrays_of_jax_and_keys(xy: pr.NamedSharding, tmp_path: Path) -> None:
         pr.restore(tmp_path / "c", like={"key": jax.random.key(0)})
 
 
+@pytest.mark.only("jax")
+def test_a_train_state_of_flax(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from flax import linen
+    from flax.training.train_state import TrainState
+
+    model, whole = linen.Dense(8, param_dtype=jnp.bfloat16), pr.NamedSharding(xy.mesh, ())
+
+    def start() -> TrainState:
+        params = model.init(jax.random.key(0), jnp.ones((1, 8)))["params"]
+        tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+        return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
+
+    state = start()
+    state = state.apply_gradients(grads=jax.tree.map(jnp.ones_like, state.params))
+    pr.save(tmp_path / "c", state)
+    found = pr.restore(tmp_path / "c", like=jax.eval_shape(start), shardings=whole.to_jax())
+    assert type(found) is TrainState
+    assert found.params["kernel"].sharding == whole.to_jax()
+    assert int(found.step) == 1
+    for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(found), strict=True):
+        assert (np.asarray(one) == np.asarray(other)).all()
+    again = found.apply_gradients(grads=jax.tree.map(jnp.ones_like, found.params))
+    assert int(again.step) == 2
+
+
 @pytest.fixture(scope="module")
 def of_orbax(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A step that Orbax's manager wrote, with zarr 2 and its defaults."""
@@ -288,6 +316,25 @@ def test_names_that_a_checkpoint_cannot_have(tree: Any, words: str, tmp_path: Pa
     with pytest.raises(pr.InvalidArgumentError) as caught:
         pr.save(tmp_path / "c", tree)
     assert words in str(caught.value)
+
+
+def test_a_whole_number_is_pythons_or_an_array(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    pr.save(tmp_path / "c", {"n": 300, "m": np.int16(-7), "big": 2**40})
+    whole = pr.NamedSharding(xy.mesh, ())
+    like = {"n": pr.Aval((), np.dtype(np.int32), whole), "m": 0}
+    found = pr.restore(tmp_path / "c", like=like)
+    assert (found["n"].dtype, int(found["n"].gather()), found["m"]) == (np.int32, 300, -7)
+    assert type(found["m"]) is int
+    for name, dtype, words in (
+        ("n", "uint8", "['n'] is 300, which uint8 does not hold"),
+        ("big", "int32", f"['big'] is {2**40}, which int32 does not hold"),
+        ("n", "float32", "['n'] is int64[], and float32[] was asked for"),
+        ("m", "int32", "['m'] is int16[], and int32[] was asked for"),
+    ):
+        aval = pr.Aval((), np.dtype(dtype), whole)
+        with pytest.raises(pr.InvalidArgumentError) as caught:
+            pr.restore(tmp_path / "c", like={name: aval})
+        assert words in str(caught.value)
 
 
 def test_what_like_asks_for_is_there(xy: pr.NamedSharding, tmp_path: Path) -> None:

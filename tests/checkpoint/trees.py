@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -158,6 +159,30 @@ def loop(folder: str) -> None:
         checkpoints.save(10**6, tree)
     if not mine:  # which deletes it, while the others may go on
         assert not list(Path(folder, "run").glob("*tmp*"))
+
+
+def narrow(folder: str) -> None:
+    """No process has memory for more than its blocks, one copy of them and 256 MiB."""
+    sharding = pr.NamedSharding(pr.Mesh((-1,), ("d",)), ("d",))
+    shape = (2**13, 2**15)  # 1 GiB
+    mine = 4 * shape[0] * shape[1] // pr.num_processes()
+
+    def block(index: Any) -> np.ndarray:
+        rows = np.arange(shape[0], dtype=np.float32)[index[0]]
+        return np.repeat(rows[:, None], shape[1], axis=1)
+
+    pr.save(f"{folder}/first", {"w": np.ones(3)})  # its threads take memory, too
+    w = pr.from_callback(shape, np.float32, sharding, block)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (used,) = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")]
+    limit = used + mine + 256 * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    pr.save(f"{folder}/narrow", {"w": w})
+    like = {"w": w.aval}
+    del w
+    w = pr.restore(f"{folder}/narrow", like)["w"]
+    for shard in w.addressable_shards:
+        assert (shard.data[:: 2**9, ::4099] == block(shard.index)[:: 2**9, ::4099]).all()
 
 
 if __name__ == "__main__":

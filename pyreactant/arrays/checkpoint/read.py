@@ -150,7 +150,8 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
     """Read a checkpoint of Orbax's format, also one of Orbax itself. Collective.
 
     It may come from any mesh, number of processes and runtime. Each process reads its own blocks.
-    Values are bit for bit those that were saved; nothing is converted.
+    Values are bit for bit those that were saved; nothing is converted. One whole number, such as a
+    step, may be Python's in one of both trees and an array of integers in the other.
 
     Args:
         folder: The folder that `save` wrote, a step of `Checkpoints` or of Orbax, or an item in it.
@@ -213,6 +214,7 @@ class _Leaf:
     sharding: NamedSharding | None = None
     of_jax: bool = False
     number: type | None = None
+    whole: np.dtype[Any] | None = None  # the integer type that a whole number of Python becomes
 
 
 @dataclass(slots=True)
@@ -325,13 +327,25 @@ def _leaf(leaf: _Leaf, want: Any, sharding: Any) -> _Leaf:
         leaf.number = type(want) if want is not None else object
     elif chosen is not None and leaf.array is not None:
         leaf.sharding = as_sharding(chosen)
+    if described and _is_whole(leaf) and _is_integer(want) and leaf.entry.kind == format.SCALAR:
+        leaf.whole = as_dtype(want.dtype)
     return leaf
+
+
+def _is_whole(leaf: _Leaf) -> bool:
+    return leaf.array is not None and _is_integer(leaf.array) and leaf.entry.key_impl is None
+
+
+def _is_integer(array: Any) -> bool:
+    """Whether an array is one integer."""
+    return tuple(array.shape) == () and str(array.dtype).startswith(("int", "uint"))
 
 
 def _check_equal(leaves: Sequence[_Leaf], keys: Sequence[Keys], asked: Sequence[Any]) -> None:
     differ = []
     for leaf, where, want in zip(leaves, keys, asked, strict=True):
-        if leaf.array is None:
+        # A step is a number of Python before the first call of `jax.jit`, and int32 after it.
+        if leaf.array is None or leaf.whole is not None or (type(want) is int and _is_whole(leaf)):
             continue
         shape, dtype = leaf.array.shape, leaf.array.dtype
         if type(want) in NUMBERS:
@@ -365,7 +379,7 @@ def _check_placement(running: Running, leaf: _Leaf) -> None:
         return
     place = path_text(leaf.entry.keys)
     try:
-        dtype = as_dtype(leaf.array.dtype)
+        dtype = leaf.whole or as_dtype(leaf.array.dtype)
         if leaf.sharding is None:
             return
         check_mesh(leaf.sharding.mesh)
@@ -405,16 +419,31 @@ def _value(running: Running, item: Item, leaf: _Leaf, blocks: Ahead) -> Any:
     if leaf.array is None:
         return format.empty_of(leaf.entry.kind)
     backend, impl = running.backend, leaf.entry.key_impl
-    shape, dtype = leaf.array.shape, as_dtype(leaf.array.dtype)
+    shape, dtype = leaf.array.shape, leaf.whole or as_dtype(leaf.array.dtype)
+
+    def read(index: Index | None = None) -> np.ndarray:
+        data = blocks.next(index)
+        return data if leaf.whole is None else _of_type(data, leaf.whole, leaf.entry)
+
     if leaf.sharding is None:
-        data = blocks.next()
+        data = read()
         if leaf.number is not None:
             return data.item()
         return data if impl is None else backend.wrap_keys(data, impl, None)
-    value = backend.from_blocks(shape, dtype, leaf.sharding, blocks.next)
+    value = backend.from_blocks(shape, dtype, leaf.sharding, read)
     if impl is not None:
         value = backend.wrap_keys(value, impl, leaf.sharding)
         shape, dtype = shape[:-1], value.dtype
     if leaf.of_jax:
         return backend.expose(value)
     return ShardedArray(value, intern(Aval(shape, dtype, leaf.sharding)), backend)
+
+
+def _of_type(data: np.ndarray, dtype: np.dtype[Any], entry: Entry) -> np.ndarray:
+    found = data.astype(dtype)
+    if found != data:
+        raise InvalidArgumentError(
+            f"restore: {path_text(entry.keys)} is {data}, which {dtype} does not hold; "
+            "ask for int64"
+        )
+    return found
