@@ -4,6 +4,11 @@ Importing this loads no runtime; `initialize` does. Each name is loaded at its f
 the supervisor, for instance, does not wait for NumPy.
 """
 
+from .base import starting as _starting
+
+if _starting.is_command():
+    _starting.hide_interrupts()
+
 from typing import TYPE_CHECKING
 
 from ._version import __version__

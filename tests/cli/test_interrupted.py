@@ -1,5 +1,6 @@
 """Ctrl-C in `preflight` and `plan`, and while a command ends."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from tests import harness
 from tests.harness import environment
 from tests.pages.samples import preflight
 
+SCRIPT = Path(sys.executable).with_name("pyreactant")
 RUN = "import os, signal, sys; import pyreactant.cli.app as m; sys.argv[1:] = ['topology', 'v6e-4']"
 
 
@@ -30,6 +32,47 @@ def test_while_the_process_ends(when: str, code: int) -> None:
     assert ran.returncode == code, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "KeyboardInterrupt" not in ran.stderr
+
+
+# Python imports it before all else. Ctrl-C arrives while a module of the command line loads.
+EARLY = """
+import os, signal, sys
+
+def hook(event, arguments):
+    if event == "import" and arguments[0] == os.environ["AT"]:
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(hook)
+"""
+
+
+@pytest.mark.parametrize("module", ["pyreactant.arrays.process_runtime", "pyreactant.cli.app"])
+@pytest.mark.parametrize("start", [["-m", "pyreactant"], [str(SCRIPT)]], ids=["-m", "script"])
+def test_before_the_command_line_is_loaded(start: list[str], module: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(EARLY)
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    ran = subprocess.run(
+        [sys.executable, *start, "--version"],
+        env=environment(PYTHONPATH=path, AT=module),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stderr) == (130, "interrupted\n")
+
+
+def test_an_interrupt_while_the_library_loads_is_the_programs_own(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(EARLY)
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    ran = subprocess.run(
+        [sys.executable, "-c", "import pyreactant"],
+        env=environment(PYTHONPATH=path, AT="pyreactant.arrays.process_runtime"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == -signal.SIGINT
+    assert ran.stderr.endswith("\nKeyboardInterrupt\n")
 
 
 # Ctrl-C arrives while jaxlib's compiled module loads; the line that is printed is of a later one.

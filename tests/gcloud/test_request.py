@@ -182,6 +182,38 @@ def test_programs_must_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--network", "a/../b", "--network must be a network's name; got 'a/../b'"),
+        ("--subnetwork", "/a", "--subnetwork must be a subnetwork's name; got '/a'"),
+        ("--user", "a b", "--user must be a login name, got 'a b'"),
+        ("--reach", "telnet", "--reach must be gcloud or ssh, got 'telnet'"),
+        ("--ssh-flag", "p22", "--ssh-flag must begin with -, got 'p22'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "crosscheck"])
+def test_a_dry_run_refuses_what_the_command_would(
+    command: str, option: str, value: str, message: str
+) -> None:
+    words = {"run": ["--", "python", "-c", "pass"], "crosscheck": []}[command]
+    argv = [sys.executable, "-m", "pyreactant", command, "--on", "tpu", "--dry-run"]
+    ran = subprocess.run(
+        [*argv, f"{option}={value}", *words],
+        env=environment(**REQUEST),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"error: {message}" in ran.stderr
+
+
+@pytest.mark.parametrize("network", ["default", "projects/a.com:b-1/global/networks/n-2"])
+def test_names_of_networks(network: str) -> None:
+    assert slice_request(network=network).network == network
+
+
+@pytest.mark.parametrize(
     ("command", "code", "message"),
     [
         (["crosscheck", "--on", "tpu", "--dry-run"], 0, "v6e-16"),

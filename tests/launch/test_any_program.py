@@ -462,6 +462,34 @@ def test_such_a_run_is_ended_if_the_user_wants_it(stuck: Run) -> None:
     assert "made no progress for" in stuck.report["summary"]
 
 
+ENDS_WHEN_ASKED = """
+import os, pathlib, signal, sys, time
+from pyreactant.process.supervised.main import STACKS_SIGNAL
+ready = pathlib.Path("ready")
+def write(*_):
+    os.write(pipe, b"a part of the stacks")
+    os._exit(3)
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    names = {int(name): f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+    links = {n: os.readlink(name) for n, name in names.items() if n > 2 and os.path.exists(name)}
+    (pipe,) = (n for n, link in links.items() if link.startswith("pipe:"))
+    signal.signal(STACKS_SIGNAL, write)
+    ready.touch()
+    time.sleep(300)
+while not ready.exists():
+    time.sleep(0.1)
+sys.exit(1)
+"""
+"""Process 1 ends while the supervisor still waits for the rest of its stacks."""
+
+
+def test_a_process_that_ends_while_its_stacks_are_read_has_none(tmp_path: Path) -> None:
+    run = run_local(tmp_path, "-n", "2", "--", script(tmp_path, ENDS_WHEN_ASKED), timeout=240)
+    assert run.code == 1, run
+    assert run.report["processes"][1]["exit_code"] == 3
+    assert run.report["processes"][1]["stacks"] is None
+
+
 SLOW = """
 import time, pathlib
 print("a line in", end="", flush=True)

@@ -79,10 +79,19 @@ def test_a_real_run_writes_it(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert not run().write(tmp_path, page=tmp_path / "none" / "page.html")
-    assert (tmp_path / "report.json").exists()
+    page = tmp_path / "none" / "page.html"
+    assert run().with_page(page, overwrite=False) == run()
     close_terminals()
     assert "page.html: its folder does not exist; create it first" in capfd.readouterr().err
+
+
+def test_a_run_whose_page_does_not_fit_on_the_disk_is_no_success(tmp_path: Path) -> None:
+    ran = run_local(tmp_path, "-n", "2", "--html", "/dev/full", "--", "true")
+    assert ran.code == 2, ran
+    reason = "/dev/full: cannot be written (No space left on device); name another file"
+    assert (ran.report["cause"], ran.report["exit_code"]) == ("user", 2)
+    assert ran.report["summary"] == reason
+    assert f"user: {reason}" in ran.finished[0].log
 
 
 def test_a_folder_that_is_not_there_is_found_before_the_start(tmp_path: Path) -> None:

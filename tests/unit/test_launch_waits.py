@@ -1,10 +1,12 @@
 """What the head says while a process waits for others."""
 
+from pathlib import Path
+
 import pytest
 
-from pyreactant.process.events import Phase, Pulse
+from pyreactant.process.events import Exited, Order, Phase, Pulse, Stacks
 from pyreactant.runs.supervisor.state import ProcessState
-from pyreactant.runs.supervisor.watch import FIRST, Waits
+from pyreactant.runs.supervisor.watch import FIRST, Stalls, Waits
 
 
 def states(*counts: tuple[int, bool]) -> list[ProcessState]:
@@ -69,3 +71,20 @@ def test_nothing_is_said_of_programs_that_need_no_other() -> None:
     failed[0].apply(Phase("ending", code=3), 100.0)
     for run in (alone, ended, failed):
         assert not list(Waits().messages(run, 1000.0))
+
+
+def test_a_process_that_has_ended_has_no_stacks(tmp_path: Path) -> None:
+    """It ends after it has written them, and before the report of the stall."""
+    run, sent = states((1, True), (1, False)), list[Order]()
+    stalls = Stalls(tmp_path, 10, ends=False, broadcast=sent.append, say=lambda text: None)
+    stalls.take(0, 10.0, 100.0)
+    stalls.check(run, 200.0)
+    assert len(sent) == 1
+    for state in run:
+        state.apply(Stacks(f"in f{state.index}\n"), 200.1)
+    run[1].apply(Exited(0, ""), 200.2)
+    stalls.check(run, 210.0)
+    text = (tmp_path / "stalled-1.txt").read_text()
+    assert "in f0" in text
+    assert "in f1" not in text
+    assert "exit code 0:\nno Python stacks\n" in text

@@ -246,6 +246,16 @@ def test_two_launchers_that_disagree(alone: dict[str, str]) -> None:
     assert resolve(environ=alone | JAX | {"PYREACTANT_NUM_PROCESSES": "1"}).num_processes == 1
 
 
+@pytest.mark.parametrize("name", ["SLURM_NTASKS", "SLURM_NPROCS"])
+def test_tasks_of_slurm_without_the_job(name: str) -> None:
+    """Such as a container to which a part of the environment was passed on."""
+    with pytest.raises(pr.InvalidArgumentError, match=f"^{name}=2 says .* SLURM_JOB_ID is not set"):
+        resolve(environ={name: "2"})
+    for more in ({name: "1"}, {name: "2", "PYREACTANT_NUM_PROCESSES": "1"}):
+        assert resolve(environ=more).num_processes == 1
+    assert resolve(environ=JAX | {name: "2"}).source == "JAX_*"  # another launcher decides
+
+
 _NAMES = sorted({name for row in ROWS for name in row.names})
 _VALUES = st.sampled_from(["0", "1", "2", "3", " 2", "+2", "", "h:1", "h", "a,b"])
 

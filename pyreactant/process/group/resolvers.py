@@ -28,7 +28,7 @@ from .group import (
 )
 from .mpi import open_mpi, pmix
 from .plain import plain, refuse_to_run_alone
-from .slurm import slurm
+from .slurm import slurm, tasks_without_job
 
 
 def resolve(
@@ -133,6 +133,7 @@ def _one_process(environ: Mapping[str, str], decider: str) -> Resolution:
                 f"{_JAX_COORDINATOR} set but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all three "
                 f"or none, or {COUNT}=1 to run alone"
             )
+        tasks_without_job(environ)
         group = ProcessGroup(local_device_ids=local_devices(environ))
     except InvalidArgumentError as error:
         return Resolution(name, "the variables contradict each other", error=error)

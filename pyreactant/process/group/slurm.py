@@ -67,6 +67,22 @@ def slurm(environ: Mapping[str, str]) -> Resolution:
     return Resolution(NAME, f"task {group.process_index} of a step", evidence, group, notes=notes)
 
 
+def tasks_without_job(environ: Mapping[str, str]) -> None:
+    """Check that no number of tasks is left of a job whose id is not there.
+
+    Raises:
+        ShellError: One is; this process may be one of several tasks.
+    """
+    for name in ("SLURM_NTASKS", "SLURM_NPROCS"):
+        if (tasks := env_int(name, environ) or 1) > 1:
+            raise ShellError(
+                f"{name}={tasks} says that there are {tasks} tasks, but SLURM_JOB_ID is not set, "
+                f"so this process would run alone (set {COUNT}=1 if you want that); pass the "
+                "whole environment of Slurm on, and start every task with",
+                _SRUN,
+            )
+
+
 def _in_step(environ: Mapping[str, str]) -> bool:
     """Whether srun started this process; a batch script has SLURM_PROCID=0 too, but no step."""
     step = env_int("SLURM_STEP_ID", environ)

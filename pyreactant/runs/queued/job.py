@@ -303,7 +303,7 @@ def plan_text(job: Job) -> str:
     end = "keep       the slices" if settings.kept else f"delete     {_DELETE}"
     lines = [
         *creation_text(request, settings.wait),
-        f"reach      {count} with {settings.reach}",
+        f"reach      {count} with {settings.ssh.method}",
         f"copy       pyreactant and {program}" if job.program else "copy       pyreactant",
         f"install    {install}",
         *(f"run        {program} on {backend}, {count}, supervised" for backend in job.backends),

@@ -18,7 +18,9 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+-[a-z]")
 _RUNTIME = re.compile(r"[a-z0-9][-._a-z0-9]{0,99}")
-_NETWORK = re.compile(r"[-a-z0-9/._:]{1,200}")
+_NETWORK = re.compile(
+    r"(?=.{1,200}$)(?:https://)?(?:[a-z0-9][-a-z0-9._:]*/)*[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
+)
 _FORMS = {
     "QR_ID": (_NAME, "a letter, then up to 62 lower-case letters, digits and dashes"),
     "PROJECT": (_PROJECT, "a project's id, such as my-project-123"),

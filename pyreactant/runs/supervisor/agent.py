@@ -97,8 +97,7 @@ class Agent:
             child.dump_stacks(resume=False)
         await _await_stacks(children)
         for child in children:
-            if not child.exited.is_set():
-                child.emit_stacks()
+            child.emit_stacks()
 
     async def end(self, *, stacks: bool, grace: float = 0.3) -> None:
         """End all programs: collect their stacks if wanted, then SIGTERM, then SIGKILL."""

@@ -397,6 +397,8 @@ class Head:
 
         A machine that cannot be reached ends its programs by itself.
         """
+        for state in self._running:
+            state.stacks = None  # those of a stall may be of a program that has ended since
         self._broadcast(End(stacks))
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:

@@ -198,7 +198,7 @@ class ChildProcess:
         text = self._stacks.decode(errors="replace")
         if len(text) > _STACKS_LIMIT:
             text = "...\n" + text[-_STACKS_LIMIT:].partition("\n")[2]
-        if text:
+        if text and not self.exited.is_set():  # what has ended has none
             self._emit(Stacks(text, process=self.index))
         self._stacks, self._stacks_due = b"", False
 

@@ -4,7 +4,7 @@ import itertools
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,32 +158,40 @@ class RunReport(HasPage):
             ],
         )
 
-    def write(
-        self,
-        folder: Path | None,
-        name: str = "report",
-        page: Path | None = None,
-        *,
-        overwrite: bool = False,
-    ) -> bool:
-        """Write NAME.json and NAME.txt, and the page if it has a path; false if that fails.
-
-        Each file is written whole or not at all.
+    def with_page(self, page: Path | None, *, overwrite: bool) -> "RunReport":
+        """Write the page if it has a path.
 
         Args:
-            folder: Where NAME.json and NAME.txt go; None writes only the page.
-            name: The beginning of their names.
             page: The file of the page.
             overwrite: Whether the page may replace a file that is no report of pyreactant.
+
+        Returns:
+            This report; if all ended well but the page cannot be written, one of that failure.
         """
+        if page is None:
+            return self
         try:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                write_text(self.to_text(), folder / f"{name}.txt")
-                indent = 2 if len(self.processes) <= _INDENTED else None
-                write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
-            if page is not None:
-                self.to_html(page, overwrite=overwrite)
+            self.to_html(page, overwrite=overwrite)
+        except FileError as error:
+            if not self.exit_code:
+                return replace(self, cause="user", exit_code=error.exit_code, summary=str(error))
+            say(str(error))
+        return self
+
+    def write(self, folder: Path | None, name: str = "report") -> bool:
+        """Write NAME.json and NAME.txt, each whole or not at all; false if that fails.
+
+        Args:
+            folder: Where they go; None writes nothing.
+            name: The beginning of their names.
+        """
+        if folder is None:
+            return True
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.to_text(), folder / f"{name}.txt")
+            indent = 2 if len(self.processes) <= _INDENTED else None
+            write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
         except OSError as error:
             say(f"the report cannot be written to {folder} ({error.strerror})")
             return False

@@ -211,7 +211,8 @@ class _Leader(_Supervisor):
             mutual_tls=f"off: {off}" if off else "on",
             notes=[*notes, *([note] if note else [])],
         )
-        report.write(self._folder, page=options.html, overwrite=options.overwrite)
+        report = report.with_page(options.html, overwrite=options.overwrite)
+        report.write(self._folder)
         if self._remote:
             self._roll_call.broadcast(Report(report.exit_code, report.summary))
             await self._roll_call.close()
@@ -381,8 +382,8 @@ class _Follower(_Supervisor):
         page = options.html
         if page is not None and not is_stream(page):
             page = page.with_stem(f"{page.stem}-process-{self._index}")
-        name = f"report-process-{self._index}"
-        report.write(self._folder, name, page, overwrite=options.overwrite)
+        report = report.with_page(page, overwrite=options.overwrite)
+        report.write(self._folder, f"report-process-{self._index}")
         _show(report, options)
         return report.exit_code
 

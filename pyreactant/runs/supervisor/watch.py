@@ -350,7 +350,7 @@ def _text(
     parts = [summary]
     for state in [*stalled, *(s for s in states if s not in stalled)]:
         silent = f", no progress for {now - since[state.index]:.1f} s" if state in stalled else ""
-        stacks = state.stacks or "no Python stacks\n"
+        stacks = (not state.finished and state.stacks) or "no Python stacks\n"
         parts.append(f"{state.name()}, {state.ending()}{silent}:\n{stacks}")
     return "\n\n".join(parts)
 
