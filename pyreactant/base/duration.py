@@ -19,7 +19,7 @@ def parse_duration(text: str, bare: str = "s") -> float:
 
     Args:
         text: Such as "90s", "2h", "1h30m" or "3d"; a number alone is seconds.
-        bare: The unit that a number alone once had: "s", or "h" or "d", which is refused.
+        bare: The unit of a number alone. "h" and "d", which older versions took, are refused.
 
     Raises:
         ValueError: It is no duration; the text says what to write.

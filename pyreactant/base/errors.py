@@ -115,9 +115,13 @@ class RequirementError(PyReactantError, RuntimeError):
 
 
 def as_data(error: PyReactantError) -> dict[str, Any]:
-    """An error as plain data, for the process that asked; a requirement keeps its command."""
+    """An error as plain data, for the process that asked; a requirement keeps its command.
+
+    The kind is the nearest one of this module.
+    """
     words = error.words if isinstance(error, RequirementError) else (str(error),)
-    return {"kind": type(error).__name__, "words": list(words)}
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
+    return {"kind": kind.__name__, "words": list(words)}
 
 
 def from_data(data: Mapping[str, Any]) -> PyReactantError:

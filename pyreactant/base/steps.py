@@ -27,17 +27,17 @@ def step(what: str, number: int = 0, total: int = 0) -> None:
     Args:
         what: Such as "compiling".
         number: Which step of `total` it is, from 1.
-        total: Number of such steps; 0 if they are not counted.
+        total: Number of such steps; 0 if they are not counted. One step has no number.
     """
     if _listener is not None:
-        _listener(f"{what}, {number} of {total}" if total else what)
+        _listener(f"{what}, {number} of {total}" if total > 1 else what)
 
 
 @contextlib.contextmanager
 def told_to(listener: Listener) -> Iterator[bool]:
     """Tell a listener of the steps within the block.
 
-    Within another such block the outer listener goes on to listen.
+    Within another such block only the outer listener is told.
 
     Yields:
         Whether this listener is told.

@@ -227,4 +227,4 @@ def reason_of_import(error: BaseException) -> str:
 
 def tensorstore_reason(error: Exception) -> str:
     """What tensorstore says of an error, in one line without its specification of the array."""
-    return re.split(r" \[(?:tensorstore_spec|source locations)=?", str(error))[0].splitlines()[0]
+    return re.split(r" \[(?:tensorstore_spec|source locations)=?", str(error))[0].partition("\n")[0]

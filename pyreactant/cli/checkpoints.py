@@ -41,7 +41,8 @@ def list_steps(folder: Steps, as_json: AsJson = False) -> None:
         return
     for step in steps:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(step.written))
-        leaves = f"{step.leaves} leaves" if step.leaves >= 0 else "its metadata cannot be read"
+        damaged = step.leaves is None
+        leaves = "its metadata cannot be read" if damaged else f"{step.leaves} leaves"
         print(f"{step.number:>10}  {at}  {_size(step.nbytes):>10}  {leaves}")
 
 
@@ -88,11 +89,10 @@ def verify(folder: Both, as_json: AsJson = False) -> None:
 
     damaged, rows = 0, []
     for verdict in verify(folder):
+        damaged += bool(verdict.damage)
         if as_json:
-            damaged += bool(verdict.damage)
             rows.append(dataclasses.asdict(verdict) | {"folder": str(verdict.folder)})
         elif verdict.damage:
-            damaged += 1
             print(verdict.damage, flush=True)
         elif verdict.checked:
             print(f"{verdict.folder}: whole, {_size(verdict.nbytes)}", flush=True)

@@ -75,7 +75,7 @@ def duration(*names: str, help: str, bare: str = "s", **more: Any) -> Any:
     Args:
         names: The names of the option, if they are not that of its argument.
         help: One sentence.
-        bare: The unit that a number alone once had, as of `parse_duration`.
+        bare: The unit of a number alone, as in `parse_duration`.
         more: Further settings of the option.
     """
 
@@ -96,10 +96,11 @@ class Refused(typer.BadParameter):
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Usage errors within the block are those of this package.
+    """Turn usage errors within the block, which are typer's, into errors of this package.
 
     Raises:
-        InvalidArgumentError: A usage error; what asks for the help alone stays as it is.
+        InvalidArgumentError: A usage error. A group without a command, which prints its help,
+            is none.
     """
     try:
         yield

@@ -4,7 +4,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext, redirect_stdout
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -261,7 +260,7 @@ def crosscheck(
 
     try:
         # What an oracle prints is no part of the report.
-        apart = redirect_stdout(sys.stderr) if as_json else nullcontext()
+        apart = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         with working("the programs are being checked"), apart:
             report = run.crosscheck(
                 selection,

@@ -332,9 +332,9 @@ def preflight(
                         out_spec=None if out_spec is None else parse_spec(out_spec),
                     )
                     options |= {"precision": precision, **common}
-                both = len(lowered_by) + (stablehlo is not None)
+                total = len(lowered_by) + (stablehlo is not None)
                 for number, name in enumerate(lowered_by, 1):
-                    step(f"compiling for {topology}, lowered by {name}", number, both * (both > 1))
+                    step(f"compiling for {topology}, lowered by {name}", number, total)
                     report = compile_program(chosen, *args, backend=name, **options)
                     reports.insert(0, report)
                     if report.interrupted:
@@ -342,7 +342,7 @@ def preflight(
                 if stablehlo is not None:
                     from ..fit.preflight.compile import preflight_stablehlo, read_text
 
-                    step(f"compiling {stablehlo.name} for {topology}", both, both * (both > 1))
+                    step(f"compiling {stablehlo.name} for {topology}", total, total)
                     module = preflight_stablehlo(
                         read_text(stablehlo), mesh=given, column_major=column_major, **common
                     )

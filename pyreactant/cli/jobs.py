@@ -93,7 +93,8 @@ def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]", most: int) 
         reason = f"  ({' '.join(status.reason.split())})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
     if hidden:
-        say(f"{len(hidden)} earlier jobs have ended, too; --all lists them")
+        jobs = "1 earlier job has" if len(hidden) == 1 else f"{len(hidden)} earlier jobs have"
+        say(f"{jobs} ended, too; --all lists them")
 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json", "pyreactant jobs status 4711"))

@@ -125,7 +125,7 @@ MIN_PROCESSES = (
     "Go on with this many processes, or more, if a machine is lost.",
     "Time limits",
 )
-"""The option of what may run on several machines of which one can be lost."""
+"""The option of places whose runs have several machines, of which one may be lost."""
 
 
 @dataclass(frozen=True, kw_only=True)

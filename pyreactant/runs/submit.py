@@ -341,7 +341,7 @@ def show(job: Job, waiting: AbstractContextManager[object] | None = None) -> Non
 
     Args:
         job: The job.
-        waiting: Is open until the first text comes.
+        waiting: Is open until the first output comes.
     """
     try:
         texts = job.logs(follow=True)

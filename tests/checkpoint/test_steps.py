@@ -268,6 +268,12 @@ def test_the_commands(tmp_path: Path) -> None:
     assert [line.split()[0] for line in out.splitlines()] == ["1", "20"]
     listed = json.loads(command("list", str(tmp_path), "--json")[1])
     assert [(row["step"], row["leaves"]) for row in listed] == [(1, 2), (20, 2)]
+    metadata = tmp_path / "20" / "state" / "_METADATA"
+    text = metadata.read_bytes()
+    metadata.write_bytes(b"")
+    listed = json.loads(command("list", str(tmp_path), "--json")[1])
+    assert [row["leaves"] for row in listed] == [2, None]
+    metadata.write_bytes(text)
     code, out, _ = command("show", str(tmp_path / "20"))
     assert code == 0
     assert out.splitlines() == [

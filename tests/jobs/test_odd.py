@@ -181,10 +181,14 @@ def test_the_list_shows_what_runs_and_the_last_that_ended(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     running = _record.create("first", "local", {})
     running.write_status(_record.Status("running"))
-    for number in range(22):
+
+    def add(number: int) -> None:
         ended = _record.create(f"job {number}", "local", {})
         ended.write_status(_record.Status("failed" if number == 0 else "done", "", number and 0))
         _record.release(ended)
+
+    for number in range(21):
+        add(number)
 
     def listed(*words: str) -> tuple[list[str], str]:
         argv = [sys.executable, "-m", "pyreactant", "jobs", "list", *words]
@@ -192,6 +196,8 @@ def test_the_list_shows_what_runs_and_the_last_that_ended(
         assert ran.returncode == 0, ran
         return [line.rpartition(" local  ")[2] for line in ran.stdout.splitlines()], ran.stderr
 
+    assert listed()[1] == "pyreactant: 1 earlier job has ended, too; --all lists them\n"
+    add(21)
     numbered = [f"job {number}" for number in range(22)]
     (header, *rows), said = listed()
     assert header.split() == ["job", "state", "age", "place", "what"]

@@ -190,6 +190,8 @@ def test_a_cluster_of_this_machine_that_has_ended(
     with pytest.raises(cluster.UnreachableError, match="known; correct address") as error:
         cluster.Cluster("no-such-host.invalid:6379").connect()
     assert not error.value.gone  # a name may be known again in a moment
+    with pytest.raises(cluster.UnreachableError, match="label empty or too long"):
+        cluster.Cluster("a..b:6379").connect()
 
 
 def test_what_is_waited_for_is_said(

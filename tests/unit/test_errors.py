@@ -45,6 +45,13 @@ def test_what_only_the_other_process_knows_is_an_error_still() -> None:
     assert (type(unknown), str(unknown)) == (PyReactantError, "new")
 
 
+def test_a_kind_that_only_one_module_knows_comes_back_as_the_nearest_one() -> None:
+    class HiddenError(FileError): ...
+
+    back = from_data(as_data(HiddenError("no file")))
+    assert (type(back), str(back), back.exit_code) == (FileError, "no file", 2)
+
+
 def test_the_command_for_what_a_child_lacks_reaches_the_caller(tmp_path: Path) -> None:
     (tmp_path / "lacking.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'optree'\", name='optree')"

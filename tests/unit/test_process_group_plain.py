@@ -318,6 +318,7 @@ def test_the_documentation_lists_every_variable() -> None:
     "environ",
     [
         {"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}'},
+        {"TF_CONFIG": '{"cluster": {"worker": "a:1"}}'},
         {"TF_CONFIG": "{}"},
         {"SM_HOSTS": '["algo-1"]'},
         {"TPU_PROCESS_BOUNDS": "1,1,1"},

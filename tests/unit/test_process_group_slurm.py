@@ -192,6 +192,10 @@ def test_a_part_of_the_environment(name: str) -> None:
             {"SLURM_PROCID": "3"},
             "SLURM_PROCID must be from 0 to 2 with SLURM_STEP_NUM_TASKS=3, got 3",
         ),
+        (
+            {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "", "SLURM_NTASKS": "3"},
+            "SLURM_PROCID must be from 0 to 2 with SLURM_NTASKS=3, got 3",
+        ),
         ({"SLURM_STEP_TASKS_PER_NODE": "2,2"}, "must add up to 3 tasks, got '2,2'"),
         ({"SLURM_STEP_TASKS_PER_NODE": "2;1"}, "must look like '2(x3),1', got '2;1'"),
         ({"SLURM_NODEID": "2"}, "SLURM_NODEID must be from 0 to 1"),

@@ -17,12 +17,15 @@ from .store import Ahead
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step in a folder: its number, when it was written, its bytes on disk and its leaves."""
+    """A step in a folder: its number, when it was written, its bytes on disk and its leaves.
+
+    `leaves` is None if the metadata cannot be read.
+    """
 
     number: int
     written: float
     nbytes: int
-    leaves: int
+    leaves: int | None
 
 
 def list_steps(folder: Path) -> list[Step]:
@@ -41,7 +44,7 @@ def list_steps(folder: Path) -> list[Step]:
 
 
 def _step(path: Path, item: Path) -> Step:
-    leaves = -1
+    leaves = None
     try:
         leaves = len(json.loads((item / format.METADATA).read_text("utf-8"))["tree_metadata"])
     except (OSError, ValueError, LookupError, TypeError):

@@ -165,14 +165,14 @@ NAME_ERRORS = (socket.gaierror, UnicodeError)
 """What getaddrinfo raises for a name; Python refuses one that is no name with a UnicodeError."""
 
 _NAME = 3.0
-"""Seconds for a name that does not resolve, in which process 0 hears from the others, too."""
+"""Seconds for a name that does not resolve; meanwhile process 0 hears from the others."""
 
 
 class NamePatience:
     """How long to ask again for the address of a coordinator whose host does not resolve.
 
-    In Kubernetes a name may come late: that of a pod exists once the pod runs. So there the whole
-    time for the start is left for it.
+    In Kubernetes the name of a pod exists once the pod runs, so there it has the whole time for the
+    start.
 
     Args:
         address: The coordinator's address.
@@ -186,7 +186,7 @@ class NamePatience:
         self._until = deadline if self._late else min(deadline, time.monotonic() + _NAME)
 
     def after(self, error: Exception) -> str:
-        """Why to wait on after an error of `NAME_ERRORS`, for the user.
+        """What to tell the user after an error of `NAME_ERRORS`, before the next attempt.
 
         Raises:
             RequirementError: The time is over.

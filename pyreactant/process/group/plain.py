@@ -121,7 +121,8 @@ def _number_in_json(text: str) -> int:
 def _number_of_tasks(text: str) -> int:
     """The number of tasks of a TensorFlow cluster; without a cluster it is one."""
     cluster = json.loads(text).get("cluster", {})
-    tasks = [(task, host) for task, hosts in cluster.items() for host in hosts]
+    lists = {task: [hosts] if isinstance(hosts, str) else hosts for task, hosts in cluster.items()}
+    tasks = [(task, host) for task, hosts in lists.items() for host in hosts]
     return max(1, len({*tasks}))
 
 

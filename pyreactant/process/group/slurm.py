@@ -139,7 +139,7 @@ def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> 
     In the job's shell that is so if mpirun starts as many processes as Slurm has tasks. On the
     other nodes mpirun's daemons are the tasks of a step (seen with Open MPI 4.1, MPICH 4.0).
     """
-    tasks = _step_tasks(environ) if in_step else _tasks_of_job(environ)
+    tasks = required_int(_step_size(environ), environ) if in_step else _tasks_of_job(environ)
     if not in_step:
         if world.size in (None, tasks):
             return True
@@ -158,10 +158,9 @@ def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> 
     )
 
 
-def _step_tasks(environ: Mapping[str, str]) -> int:
-    if environ.get("SLURM_STEP_NUM_TASKS"):
-        return _at_least_one("SLURM_STEP_NUM_TASKS", environ) or 1
-    return required_int("SLURM_NTASKS", environ)
+def _step_size(environ: Mapping[str, str]) -> str:
+    """The variable with the number of tasks of the step."""
+    return "SLURM_STEP_NUM_TASKS" if environ.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
 
 
 def _at_least_one(name: str, environ: Mapping[str, str]) -> int | None:
@@ -174,8 +173,9 @@ def _at_least_one(name: str, environ: Mapping[str, str]) -> int | None:
 
 def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
     job, step = required_int("SLURM_JOB_ID", environ), required_int("SLURM_STEP_ID", environ)
-    index, count = required_int("SLURM_PROCID", environ), _step_tasks(environ)
-    check_rank("SLURM_STEP_NUM_TASKS", count, "SLURM_PROCID", index)
+    size = _step_size(environ)
+    index, count = required_int("SLURM_PROCID", environ), required_int(size, environ)
+    check_rank(size, count, "SLURM_PROCID", index)
     run_id = f"slurm {job}.{step} restart {env_int('SLURM_RESTART_COUNT', environ) or 0}"
     tasks = (1,) if count == 1 else tasks_per_node(required(_TASKS_PER_NODE, environ))
     if sum(tasks) != count:

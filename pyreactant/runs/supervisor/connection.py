@@ -219,7 +219,7 @@ def own_name() -> str:
 
 
 class CannotStartError(PyReactantError):
-    """Process 0 starts no program with this process; `exit_code` is what it says."""
+    """Process 0 starts no program with this process; `exit_code` is the one that it gives."""
 
     def __init__(self, why: str, exit_code: int) -> None:
         super().__init__(why)

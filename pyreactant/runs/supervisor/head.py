@@ -251,12 +251,12 @@ class Head:
 
     @property
     def _gone(self) -> list[ProcessState]:
-        """Those of them whose machine is gone."""
+        """The processes of this start whose machine is gone."""
         return [s for s in self._members.values() if s.gone]
 
     @property
     def _ending_before_restart(self) -> float:
-        """Seconds in which all old programs end; with `min_processes`, or a machine is lost."""
+        """Seconds for all old programs to end, or with `min_processes` to be found lost."""
         if self._options.min_processes is None:
             return _ENDING_BEFORE_RESTART
         return max(_ENDING_BEFORE_RESTART, self._options.heartbeat_timeout + _ENDING)

@@ -129,7 +129,7 @@ class MetricsFile:
         self._write(done)
 
     def restarted(self, processes: int) -> None:
-        """Write what still waits for processes; from now on there are so many."""
+        """Write what still waits for processes, whose number is now this one."""
         self._finish()
         self._processes = processes
 

@@ -59,7 +59,7 @@ _CHATTER = (
 
 
 def own_lines(text: str) -> tuple[str, str]:
-    """The output of a program without that of libraries about connections; for excerpts only.
+    """A text from a program without what libraries print about connections.
 
     Returns:
         The text, and how many lines are left out, such as "2 lines"; "" if none are.

@@ -19,6 +19,7 @@ from typing import IO, Any
 from ....base.child import import_path
 from ....base.errors import FileError, RequirementError, argument
 from ....base.say import say
+from ....process.group.coordinator import NAME_ERRORS
 
 _CONNECT = 90.0
 """Seconds for the connection to a cluster; Ray itself waits longer."""
@@ -102,9 +103,10 @@ class Cluster:
         failure = _failure(self.address)  # Ray itself would try for a long time
         if isinstance(failure, ConnectionRefusedError):
             raise self._absent()
-        if isinstance(failure, socket.gaierror):
+        if isinstance(failure, NAME_ERRORS):
+            why = failure.strerror if isinstance(failure, OSError) else failure
             raise UnreachableError(
-                f"{self._name} cannot be reached: {failure.strerror}; correct "
+                f"{self._name} cannot be reached: {why}; correct "
                 f"{argument('address')}, or RAY_ADDRESS"
             )
         self._input, self._log = b"", tempfile.TemporaryFile()  # noqa: SIM115 - lives as the child
@@ -211,7 +213,7 @@ def _refused(address: str) -> bool:
     return isinstance(_failure(address), ConnectionRefusedError)
 
 
-def _failure(address: str) -> OSError | None:
+def _failure(address: str) -> OSError | UnicodeError | None:
     """Why no connection to an address is made within 3 s; None if it is, or it has no port."""
     if address == _HERE:  # Ray notes the cluster that was started here last
         noted = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")  # noqa: S108
@@ -223,7 +225,7 @@ def _failure(address: str) -> OSError | None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), 3):
             return None
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return error
 
 
