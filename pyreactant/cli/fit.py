@@ -429,13 +429,13 @@ def _program_options(
     wanted = [parse_shape(text) for text in shapes]
     if side is not None:
         from ..arrays.inputs import Named, each
-        from ..check.programs import find_case
+        from ..check.programs import NoShapesError, find_case
 
         if side < 1:
             raise InvalidArgumentError(f"--size must be 1 or more, got {side}")
         try:
             case = find_case(program)
-        except InvalidArgumentError as error:
+        except NoShapesError as error:
             raise InvalidArgumentError(
                 f"--size is for programs whose shapes are known, and {error}; give --shape, once "
                 "for each argument"

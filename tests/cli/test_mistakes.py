@@ -97,6 +97,11 @@ MISTAKES = {
         2,
         "auto stands for all available runtimes, and cannot be among others, got auto,jax; write ",
     ),
+    "sizes of what cannot be imported": (
+        "preflight no_such_module:f --topology v6e-1 --size 8",
+        2,
+        "error: cannot import program 'no_such_module:f': No module named 'no_such_module'",
+    ),
     "sizes": (
         "preflight jax.nn:softmax --topology v6e-1 --size 8",
         2,

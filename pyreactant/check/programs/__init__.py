@@ -13,3 +13,4 @@ from .case import Output as Output
 from .find import CASES as CASES
 from .find import find_case as find_case
 from .find import hint_of as hint_of
+from .user import NoShapesError as NoShapesError

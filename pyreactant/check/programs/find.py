@@ -9,7 +9,7 @@ from ...base.errors import InvalidArgumentError
 from ...base.imports import importing
 from . import layers, moves, perceptron, products, random, reductions, stencil, transforms
 from .case import Case
-from .user import case_of
+from .user import NoShapesError, case_of
 
 CASES: Mapping[str, Case] = {
     case.name: case
@@ -55,8 +55,8 @@ def find_case(name: str | Program) -> Case:
             or a `Program`, or a `Program`.
 
     Raises:
-        InvalidArgumentError: There is no such program, its module cannot be imported, it is
-            neither a Case nor a Program, or it lacks the shapes of its inputs.
+        NoShapesError: It is neither a Case nor a Program, or it lacks the shapes of its inputs.
+        InvalidArgumentError: There is no such program, or its module cannot be imported.
     """
     if isinstance(name, Program):
         return case_of(name)
@@ -77,7 +77,7 @@ def find_case(name: str | Program) -> Case:
     if isinstance(program, Program):
         return case_of(program)
     if not isinstance(program, Case):
-        raise InvalidArgumentError(
+        raise NoShapesError(
             f"{name!r} must be a pyreactant.Program or a pyreactant.check.programs.Case, got "
             f"{type(program).__name__}"
         )

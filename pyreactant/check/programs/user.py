@@ -49,16 +49,20 @@ from .stated import ArgumentsOf, Trial, in_full
 DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
 
 
+class NoShapesError(InvalidArgumentError):
+    """A program, or a function, that does not say the shapes of its arguments."""
+
+
 def case_of(program: Program) -> Case:
     """A user's program as a case; its oracle computes whole arrays.
 
     Raises:
-        InvalidArgumentError: The program lacks the shapes of its inputs.
+        NoShapesError: The program lacks the shapes of its inputs.
     """
     if program.stablehlo is not None:
         return _of_a_file(program)
     if not program.inputs:
-        raise InvalidArgumentError(
+        raise NoShapesError(
             f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
             "them, for instance as Program(..., inputs=(('n', 'n'), ('n',)))"
         )
