@@ -188,6 +188,13 @@ def test_beyond_the_derived_bound_a_result_is_wrong_as_without_a_limit() -> None
     assert wrong_elements(got, limited).all()
 
 
+def test_a_flushed_number_is_not_off() -> None:
+    result = runs(lambda x: x * 1e-20 * 1e-20, np.linspace(0.5, 1, 32))
+    typical = Typical.of(result, SIGMAS)
+    assert typical.largest(np.zeros(32, np.float32)) == 0
+    assert typical.largest(np.full(32, 1e-30, np.float32)) > SIGMAS
+
+
 def test_an_undecided_branch_is_right_either_way() -> None:
     x = X.copy()
     x[3, 3] = 1.0

@@ -29,6 +29,9 @@ LEAST_SIGMAS = 6.0
 _CHANCE = 13.3
 """Student's t with `ROWS` degrees of freedom exceeds it with a probability of 5e-7."""
 
+_FLUSHED = float(np.finfo(np.float32).tiny)
+"""Smaller numbers may be 0 in a right result."""
+
 _LEAST = 16
 """Elements from which a block is tested as a whole."""
 
@@ -94,7 +97,7 @@ class Typical:
     @property
     def limit(self) -> np.ndarray:
         """How far an element may be off, beyond one unit in the last place."""
-        return self.sigmas * self.sigma + float(np.finfo(np.float32).tiny)
+        return self.sigmas * self.sigma + _FLUSHED
 
     def near(self, got: np.ndarray) -> np.ndarray:
         """The right values; where branches are undecided, those of the run that is nearest."""
@@ -113,7 +116,8 @@ class Typical:
         with np.errstate(all="ignore"):
             error = np.abs(got.astype(np.float64) - value)
             kept = np.isfinite(error) & np.isfinite(self.sigma)
-            error = np.where(kept, error, 0.0) - ulp(np.abs(np.where(kept, value, 0)), got.dtype)
+            last = ulp(np.abs(np.where(kept, value, 0)), got.dtype)
+            error = np.where(kept, error, 0.0) - last - _FLUSHED
             return float(np.max(error / self.sigma, initial=0.0, where=kept & (error > 0)))
 
     def of_block(self, got: np.ndarray) -> tuple[float, float]:
