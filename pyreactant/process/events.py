@@ -83,10 +83,15 @@ class Phase(ProgramEvent):
 
 @message
 class Pulse(ProgramEvent):
-    """The number of collective operations begun, and whether the process waits in one."""
+    """The number of collective operations begun, and whether the process waits in one.
+
+    Attributes:
+        saving: Whether it writes or reads a checkpoint, in whichever thread.
+    """
 
     collectives: int
     waiting: bool
+    saving: bool = False
 
 
 class Kind(StrEnum):
@@ -134,6 +139,7 @@ class Raised(ProgramEvent):
         kind: What the exception is about.
         peer_lost: Whether it, or one that led to it, says that another process was lost.
         own: Whether it is pyreactant's own, so that its kind says what it is about, not its words.
+        relayed: Whether it, or one that led to it, only says that another process failed.
     """
 
     exception: str
@@ -144,6 +150,7 @@ class Raised(ProgramEvent):
     kind: Kind = Kind.OTHER
     peer_lost: bool = False
     own: bool = False
+    relayed: bool = False
 
     @classmethod
     def of(cls, error: BaseException, process: int | None = None, traceback: str = "") -> "Raised":
@@ -166,6 +173,7 @@ class Raised(ProgramEvent):
             Kind.of(error),
             any(isinstance(e, PeerLostError) for e in chain),
             isinstance(error, PyReactantError),
+            any(getattr(e, "failed_process", None) is not None for e in chain),
             process=process,
         )
 

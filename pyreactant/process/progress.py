@@ -5,6 +5,7 @@ left them. Counting is cheap enough for every call of a compiled program.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,13 @@ collectives = 0
 waiting = 0
 """Operations in progress that may wait for other processes."""
 
+saving = 0
+"""Checkpoints that this process is writing or reading, in whichever threads."""
+
+stored = 0
+"""Blocks of checkpoints that it has written or read."""
+
+_lock = threading.Lock()  # of `saving`
 
 gathered: Callable[[str, int], object] | None = None
 """The guard's: takes the description and number of each array that is gathered."""
@@ -41,3 +49,22 @@ def collective() -> Iterator[None]:
         raise
     finally:
         waiting -= 1
+
+
+@contextlib.contextmanager
+def storing() -> Iterator[None]:
+    """Count a checkpoint that is written or read."""
+    global saving
+    with _lock:
+        saving += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            saving -= 1
+
+
+def store_block() -> None:
+    """Count a block that was written or read."""
+    global stored
+    stored += 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pyreactant.process import progress as counted
 from pyreactant.process.supervised import link, plain_jax
 from pyreactant.process.supervised.command import warned_by_slurm
 from tests.gloo import without_gloo
@@ -564,3 +565,12 @@ def test_progress_is_another_stack_or_cpu_time() -> None:
     progress._stack_now = lambda: next(numbers)  # type: ignore[method-assign]
     assert [progress.look(float(now)) for now in (10, 11, 12)] == [None, 1.0, None]
     assert [progress.look(float(now)) for now in (13, 14, 15)] == [None, 0.0, 1.0]
+
+
+def test_a_block_of_a_checkpoint_is_progress() -> None:
+    watched = link.Progress(1.0)
+    watched._stack_now = lambda: 1  # type: ignore[method-assign]
+    for now in (10.0, 12.0, 14.0):
+        counted.store_block()
+        assert watched.look(now) is None
+    assert watched.look(16.0) == 2.0

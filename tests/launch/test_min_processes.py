@@ -73,11 +73,16 @@ class Three:
 
 
 @contextmanager
-def three(folder: Path, wait: str, program: str = PROGRAM) -> Iterator[Three]:
+def three(
+    folder: Path,
+    wait: str,
+    program: str = PROGRAM,
+    settings: Sequence[Mapping[str, str]] | None = None,
+) -> Iterator[Three]:
     """Three supervisors whose programs do not end in their first start."""
     argv = [*RUN, "--out", str(folder / "run"), "--max-restarts=1", "--min-processes=2"]
     argv += [f"--start-timeout={wait}", "--", script(folder, program)]
-    run = Three(folder, argv, task_environments(folder, 3))
+    run = Three(folder, argv, task_environments(folder, 3, settings))
     with running_tasks([argv] * 3, run.environments, folder) as run.supervisors:
         yield run
 
@@ -150,6 +155,44 @@ def test_a_machine_comes_back(tmp_path: Path) -> None:
     run = Run([], tmp_path / "run")
     assert run.log(2) == b"start 0: 2 of 3\nstart 1: 2 of 3\n"
     assert run.report["summary"] == "all processes ended well"
+    assert not left_behind(tmp_path)
+
+
+def test_a_machine_comes_back_before_its_loss_is_noticed(tmp_path: Path) -> None:
+    """Its connection is still open, since nothing closed it."""
+    with three(tmp_path, "600") as run_of_three:
+        first, old, third = run_of_three.supervisors
+        old.send_signal(signal.SIGSTOP)
+        os.kill(pid(tmp_path, 1), signal.SIGKILL)
+        back = run_of_three.come_back(1)
+        said, _ = back.communicate(timeout=120)
+        assert [first.wait(60), third.wait(60)] == [0, 0]
+        old.kill()
+        until(lambda: not left_behind(tmp_path))  # what watches over its program ends after it
+    assert back.returncode == 0, said
+    run = Run([], tmp_path / "run")
+    assert run.log(0) == b"start 0: 0 of 3\nstart 1: 0 of 3\n"
+    assert "another one has come in its place" in run.report["restarts"][0]["summary"]
+
+
+def test_tasks_of_slurm_do_not_come_back(tmp_path: Path) -> None:
+    step = {
+        "SLURM_JOB_ID": "14",
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": "3",
+        "SLURM_STEP_TASKS_PER_NODE": "3",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NODEID": "0",
+        "PYREACTANT_NUM_PROCESSES": "",
+        "PYREACTANT_PROCESS_INDEX": "",
+    }
+    tasks = [{**step, "SLURM_PROCID": text, "SLURM_LOCALID": text} for text in "012"]
+    with three(tmp_path, "600", settings=tasks) as run_of_three:
+        run_of_three.lose(1)
+        first, _, third = run_of_three.supervisors
+        assert [first.wait(120), third.wait(120)] == [0, 0]
+    report = Run([], tmp_path / "run").report
+    assert report["summary"].startswith("all processes ended well; the run went on without proc")
     assert not left_behind(tmp_path)
 
 

@@ -92,6 +92,19 @@ def test_a_node_that_fails(cluster: Cluster, tmp_path: Path) -> None:
     assert (row["state"], row["exit_code"]) == ("failed", 6)
 
 
+def test_a_batch_script_that_slurm_cannot_start(cluster: Cluster, tmp_path: Path) -> None:
+    env = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+    (tmp_path / "x.py").touch()
+    words = ["run", "--on", "slurm", "--cpus-per-task=1", "--sbatch=--input=/nosuch", "--", "x.py"]
+    done = cluster.run([*PYREACTANT, *words], env=env, cwd=tmp_path)
+    assert done.returncode == 3, done
+    assert "environment: Slurm could not start the batch script on n" in done.stderr
+    assert "(JobLaunchFailure); it must be able to open there: /" in done.stderr
+    assert ", /nosuch, " in done.stderr
+    row = job_of(cluster, env, tmp_path)
+    assert (row["state"], row["exit_code"]) == ("failed", 3)
+
+
 def end_process(run: Run, command: str, name: str = "KILL") -> None:
     """Send a signal to one process whose command line begins so."""
     search = 'for p in /proc/[0-9]*; do case $(tr "\\0" " " <$p/cmdline) in "$0"*) '

@@ -67,6 +67,23 @@ def test_failure_ends_a_process_that_waits(
     assert capsys.readouterr().err == "pyreactant: MismatchError: they differ\n"
 
 
+def test_failure_leaves_time_for_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread stands still, and waits for others, while a thread writes the blocks."""
+    ended: list[int] = []
+    monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard.end_at_once", ended.append)
+    monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard._STANDS", 3)
+    monkeypatch.setattr(progress, "waiting", 1)
+    terminator = Terminator()
+    watcher = threading.Thread(target=terminator, args=(pr.MismatchError("they differ"),))
+    with progress.storing():
+        watcher.start()
+        watcher.join(2)
+        assert ended == []
+    watcher.join(20)
+    terminator.close()
+    assert ended == [5]
+
+
 def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard.end_at_once", ended.append)

@@ -10,6 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+import pyreactant as pr
 from pyreactant.base.errors import PortTakenError
 from pyreactant.process import events
 from pyreactant.process.events import (
@@ -49,6 +50,7 @@ def error(
     *causes: str,
     code: int | None = None,
     kind: Kind | None = None,
+    relayed: bool = False,
 ) -> Event:
     return {
         "at": at,
@@ -61,6 +63,7 @@ def error(
         "kind": kind or KINDS_OF.get(exception, Kind.OTHER),
         "peer_lost": exception == "PeerLostError",
         "own": exception in KINDS_OF and exception != "KeyboardInterrupt",
+        "relayed": relayed,
     }
 
 
@@ -110,6 +113,27 @@ def verdict(*states: ProcessState, now: float = 1000.0) -> Failure:
     found = find_failure(states, now)
     assert found is not None
     return found
+
+
+def test_an_error_that_another_process_had_is_no_cause() -> None:
+    """The process that tells of it may end first, or another one may have been killed."""
+    told = process(0, error(1, "FileError", "save 9 failed on process 1", code=2, relayed=True))
+    for own, cause, code in (
+        (error(2, "FileError", "disk full", code=2), "user", 2),
+        (exited(2, -9), "lost", 6),
+    ):
+        found = verdict(told, process(1, own))
+        assert (found.process, found.cause, found.exit_code) == (1, cause, code)
+    found = verdict(told, process(1))
+    assert (found.process, found.cause, found.exit_code, found.consequence) == (0, "user", 2, True)
+
+
+def test_a_relayed_error_says_so() -> None:
+    told, own = pr.FileError("save 9 failed on process 1"), pr.FileError("disk full")
+    told.failed_process = 1
+    outer = ValueError("no checkpoint")
+    outer.__cause__ = told
+    assert [Raised.of(one).relayed for one in (told, outer, own)] == [True, True, False]
 
 
 @pytest.mark.parametrize(

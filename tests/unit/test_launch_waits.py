@@ -88,3 +88,29 @@ def test_a_process_that_has_ended_has_no_stacks(tmp_path: Path) -> None:
     assert "in f0" in text
     assert "in f1" not in text
     assert "exit code 0:\nno Python stacks\n" in text
+
+
+def test_those_that_wait_in_a_save_for_one_that_writes_do_not_stall(tmp_path: Path) -> None:
+    run, sent = states((1, False), (1, False)), list[Order]()
+    for state in run:
+        state.apply(Pulse(1, False, saving=True), 100.0)
+    stalls = Stalls(tmp_path, 10, ends=True, broadcast=sent.append, say=lambda text: None)
+    stalls.take(0, 10.0, 100.0)
+    for now in (200.0, 300.0, 400.0):
+        stalls.check(run, now)
+    assert not sent
+    stalls.take(1, 10.0, 400.0)  # now no process writes
+    stalls.check(run, 401.0)
+    stalls.check(run, 410.0)
+    assert len(sent) == 1
+    assert stalls.failure is not None
+
+
+def test_one_that_does_not_save_stalls(tmp_path: Path) -> None:
+    """It waits for a process that writes a checkpoint, or for something else."""
+    run, sent = states((1, True), (1, False)), list[Order]()
+    run[1].apply(Pulse(1, False, saving=True), 100.0)
+    stalls = Stalls(tmp_path, 10, ends=True, broadcast=sent.append, say=lambda text: None)
+    stalls.take(0, 10.0, 100.0)
+    stalls.check(run, 200.0)
+    assert len(sent) == 1

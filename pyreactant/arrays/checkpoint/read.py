@@ -16,6 +16,7 @@ from ...base.errors import (
     MismatchError,
     PyReactantError,
 )
+from ...process import progress
 from ..array import ShardedArray
 from ..dtypes import as_dtype
 from ..runtimes.mesh import check_mesh
@@ -182,6 +183,7 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
     return restore_item(shared(), lambda: item_of(at), like, shardings, what=f"restore {at.name}")
 
 
+@progress.storing()
 def restore_item(
     agreement: Agreement, find: Callable[[], Path], like: Any, shardings: Any, *, what: str
 ) -> Any:

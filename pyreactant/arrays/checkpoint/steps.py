@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...base.errors import FileError, InvalidArgumentError, StateError
+from ...process import progress
 from ..runtimes.runtime import current
 from . import format
 from .agree import Agreement, host
@@ -275,6 +276,7 @@ class Checkpoints:
         if failure is not None:
             raise failure
 
+    @progress.storing()
     def _write(self, agreement: Agreement, step: int, taken: Snapshot) -> None:
         try:
             write(agreement, self.folder / str(step), taken, item=self._item)

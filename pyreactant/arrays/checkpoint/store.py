@@ -13,6 +13,7 @@ import numpy as np
 
 from ...base.errors import FileError, RequirementError
 from ...base.words import tensorstore_reason
+from ...process import progress
 from ..sharding import Index
 from .format import Array, array_spec, read_array
 
@@ -111,9 +112,11 @@ def write_arrays(
             while in_flight > IN_FLIGHT:
                 future, size = futures.popleft()
                 future.result()
+                progress.store_block()
                 in_flight -= size
         for future, _ in futures:
             future.result()
+            progress.store_block()
         for future in opened.values():
             future.result()
     except (ValueError, OSError, RuntimeError) as error:
@@ -206,7 +209,9 @@ class Reader:
             DamageError: A chunk is missing, or its checksum is wrong.
         """
         try:
-            return np.asarray(future.result())
+            block = np.asarray(future.result())
+            progress.store_block()
+            return block
         except (ValueError, OSError, RuntimeError) as error:
             place = ", ".join(f"{s.start}:{s.stop}" for s in index)
             why = tensorstore_reason(error)

@@ -29,6 +29,7 @@ from ...base.errors import (
     ShardingError,
 )
 from ...base.files import sync
+from ...process import progress
 from ..array import ShardedArray
 from ..backend import AbstractBackend
 from ..dtypes import as_array, is_traced
@@ -118,6 +119,7 @@ def equal_trees(digests: Sequence[str]) -> None:
         )
 
 
+@progress.storing()
 def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> None:
     """Write a snapshot into a temporary folder and rename that. Collective; in any thread.
 

@@ -53,7 +53,7 @@ class Progress:
         self._period = min(5.0, limit / 10)
         self._main = threading.main_thread().ident
         self._due = 0.0
-        self._stack: int | None = None
+        self._stack: tuple[int, int] | None = None
         self._since = self._cpu = 0.0
         self._reported = False
 
@@ -62,7 +62,7 @@ class Progress:
         if now < self._due:
             return None
         self._due = now + self._period
-        stack, cpu = self._stack_now(), time.process_time()
+        stack, cpu = (self._stack_now(), progress.stored), time.process_time()
         if stack != self._stack or cpu - self._cpu > _SHARE * max(now - self._since, self._period):
             self._stack, self._since, self._cpu = stack, now, cpu
             was, self._reported = self._reported, False
@@ -149,7 +149,8 @@ class Link:
                 due = now + PULSE
                 if (idle := self._progress.look(now)) is not None:
                     self.tell(Idle(idle))
-                self.tell(Pulse(progress.collectives, progress.waiting > 0))
+                pulse = progress.collectives, progress.waiting > 0, progress.saving > 0
+                self.tell(Pulse(*pulse))
             if not orders.poll(max(0.0, due - now) * 1000):
                 continue
             try:

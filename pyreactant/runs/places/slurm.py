@@ -420,6 +420,14 @@ def _after(record: Record, state: str) -> Status:
         return record.write_status(by_slurm)
     if report and not ((vague or cause == "done") and _killed(record)):
         return record.write_status(ended(record, int(report["exit_code"])))
+    fields = _fields(record)
+    if not report and fields.get("Reason") == "JobLaunchFailure":
+        files = ", ".join(fields.get(name, "") for name in ("WorkDir", "StdIn", "StdOut", "StdErr"))
+        why = (
+            f"Slurm could not start the batch script on {fields.get('BatchHost') or 'its node'} "
+            f"(JobLaunchFailure); it must be able to open there: {files}"
+        )
+        return record.write_status(_end("environment", why))
     if killed := _killed(record):
         why = f"the batch script was {killed}"
         return record.write_status(Status("lost", why, ExitCode.LOST, cause="lost"))

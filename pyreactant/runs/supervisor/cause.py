@@ -182,6 +182,7 @@ def _from_error(state: ProcessState, error: Raised) -> Failure:
         case _:
             cause = "user"
             code = error.code if error.code and 0 < error.code < 256 else None
+    consequence |= error.relayed
     return failure(
         cause, summary, state, state.times["error"], consequence=consequence, exit_code=code
     )

@@ -68,6 +68,7 @@ class Head:
         coordinator: Returns the address of a free port for the runtime's coordinator; None for a
             run of one process.
         restart: How often a batch system has requeued this job.
+        returns: Whether a supervisor that is lost can be started again, as Slurm's tasks cannot.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Head:
         run: str,
         folder: Path,
         restart: int,
+        returns: bool = True,
     ) -> None:
         self.states = list(states)
         self._members = {s.index: s for s in states}  # in the order of the process indices
@@ -87,6 +89,7 @@ class Head:
         self.refused: Sequence[str] = ()
         self._options, self._broadcast, self._coordinator = options, broadcast, coordinator
         self._run, self._folder, self._restart = run, folder, restart
+        self._returns = returns
         self._began = time.monotonic()
         self._started = utc()
         self._waits = Waits()
@@ -120,6 +123,9 @@ class Head:
             name = self.states[index].name()
             return Refused(f"{name} was lost, and the run goes on without it", ExitCode.LOST)
         gone = self._gone if self._options.min_processes is not None else []
+        if self._replaces(hello):
+            self.lose(index, "its supervisor is gone: another one has come in its place")
+            gone = self._gone
         returns = any(s.index == index for s in gone)
         if count != len(self.states):
             why = (
@@ -162,6 +168,13 @@ class Head:
             self._absent.discard(index)
         self._changed.set()
         return None if why is None else Refused(why)
+
+    def _replaces(self, hello: Join) -> bool:
+        """Whether a machine has come back before the loss of its supervisor was noticed."""
+        state = self._members.get(hello.process)
+        if self._options.min_processes is None or self._absent or state is None:
+            return False
+        return state.index > 0 and state.host == hello.host and not state.finished
 
     def apply(self, event: Event) -> None:
         """Apply an event from any machine, unless the run does not have its process."""
@@ -266,11 +279,13 @@ class Head:
 
         Each may come back within `start_timeout`: a new supervisor with its number joins.
         """
-        least, limit = self._options.min_processes, self._options.start_timeout
+        least = self._options.min_processes
         if least is None or not self._gone:
             return None
+        limit = self._options.start_timeout if self._returns else 0.0
         deadline = time.monotonic() + limit
-        self._say(f"waiting up to {limit:g} s for {names(self._gone)} to come back")
+        if limit:
+            self._say(f"waiting up to {limit:g} s for {names(self._gone)} to come back")
         while self._gone and self._stop.requested_at is None and not self._late():
             if (left := deadline - time.monotonic()) <= 0:
                 break

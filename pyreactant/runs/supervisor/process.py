@@ -95,7 +95,7 @@ class ChildProcess:
         self._begun = False  # whether it has sent anything
         self._ending = False
         self._buffer = b""
-        self._pulse = (0, False)
+        self._pulse = (0, False, False)
         self._pulse_due = 0.0
         self._stacks = b""
         self._stacks_due = False
@@ -284,7 +284,7 @@ class ChildProcess:
 
     def _pass_on_pulse(self, now: float, pulse: Pulse) -> None:
         """Emit a changed pulse, at most every 0.4 s: process 0 receives those of all processes."""
-        state = pulse.collectives, pulse.waiting
+        state = pulse.collectives, pulse.waiting, pulse.saving
         if state != self._pulse and now > self._pulse_due:
             self._pulse, self._pulse_due = state, now + 0.4
             self._emit(pulse)

@@ -205,6 +205,8 @@ class RollCall:
         if (refused := self._admit(hello)) is not None:
             self._refuse(member, refused)
             return
+        if (before := self.members.pop(hello.process, None)) is not None:
+            before.close("another supervisor has come in its place")
         member.process = hello.process
         self.members[member.process] = member
         member.send(Admitted(certificate))

@@ -64,6 +64,7 @@ class ProcessState:
             restart.
         collectives: Number of collective operations that it has begun.
         waiting_at: Since when it waits in a collective operation.
+        saving: Whether it writes or reads a checkpoint.
         cooperates: Whether its program calls `reached_preemption`.
         stopped: Whether `reached_preemption` was true in it.
         step_reported: Whether it has answered a preemption with its step.
@@ -91,6 +92,7 @@ class ProcessState:
     killed: list[str] = field(default_factory=list)
     collectives: int = 0
     waiting_at: float | None = None
+    saving: bool = False
     cooperates: bool = False
     stopped: bool = False
     step_reported: bool = False
@@ -157,7 +159,8 @@ class ProcessState:
                     self.ending_code, self.alone = code or 0, alone
                 self._count(collectives)
                 self.enter(phase, at)
-            case Pulse(collectives, waiting):
+            case Pulse(collectives, waiting, saving):
+                self.saving = saving
                 if self._count(collectives):
                     self.waiting_at = (self.waiting_at or at) if waiting else None
             case Raised():

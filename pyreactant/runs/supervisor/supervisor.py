@@ -33,6 +33,7 @@ from ...process.group.group import (
     loopback_address,
     split_address,
 )
+from ...process.group.slurm import NAME as SLURM
 from .agent import Agent
 from .connection import CannotStartError, Uplink, hello, join, own_name, resolve_host
 from .head import Head
@@ -171,6 +172,7 @@ class _Leader(_Supervisor):
             run=run,
             folder=self._folder,
             restart=restart,
+            returns=group.source != SLURM,
         )
         self._roll_call = RollCall(
             secret,

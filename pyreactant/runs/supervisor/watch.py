@@ -271,6 +271,9 @@ class Stalls:
         stalled = [s for s in states if s.index in self._since and not s.finished]
         if self._asked_at is None:
             running = [s for s in states if not s.finished]
+            slow = any(s.saving for s in running if s.index not in self._since)
+            if slow and stalled and all(s.saving for s in stalled):
+                return  # they wait in a save for one that still writes
             if len(stalled) < len(running) and now - self._first_at < self._settle:
                 return
             if stalled:

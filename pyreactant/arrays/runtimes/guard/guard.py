@@ -257,12 +257,15 @@ _STANDS = 100
 
 Calls of the runtime's own programs are not counted in `progress.waiting`.
 """
+_SAVES = 1200
+"""The same while the process has a checkpoint to write, of which no block is written either."""
 
 
 class Terminator:
     """Ends the process if it waits in one collective for half a second after a mismatch.
 
-    It also ends it if the main thread stands in one place for five seconds.
+    It also ends it if the main thread stands in one place for five seconds; while the process
+    writes or reads a checkpoint, for a minute in which no block is written or read.
 
     It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when
     the mismatch is found may wait later. Until then abort() is delayed too.
@@ -280,13 +283,16 @@ class Terminator:
     def __call__(self, error: MismatchError) -> None:
         """Look until the process waits; then report the error and end with its exit code."""
         steps, collectives, stands, place = 0, progress.collectives, 0, _main_place()
-        while steps < _STEPS and stands < _STANDS:
+        stored = progress.stored
+        while steps < _STEPS and stands < (_SAVES if progress.saving else _STANDS):
             if self._closed.wait(_STEP):
                 return
-            same = progress.waiting > 0 and progress.collectives == collectives
+            counted = progress.waiting > 0 and not progress.saving
+            same = counted and progress.collectives == collectives
             steps, collectives = steps + 1 if same else 0, progress.collectives
             last, place = place, _main_place()
-            stands = stands + 1 if place == last else 0
+            before, stored = stored, progress.stored
+            stands = stands + 1 if (place, stored) == (last, before) else 0
         end_with(error)
 
 
