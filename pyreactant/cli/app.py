@@ -187,9 +187,8 @@ def _run() -> int:
         app()
         code = ExitCode.DONE
     except PyReactantError as error:
-        code = error.exit_code
         supervised.tell_error(error)
-        _print_error(f"error: {error}")
+        code = _failed(error)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code in _PRINTED:
@@ -197,11 +196,12 @@ def _run() -> int:
     except Exception as error:
         broken = broken_package(error)
         supervised.tell_error(broken or error)
-        code = _unexpected(error) if broken is None else _missing(broken)
+        code = _unexpected(error) if broken is None else _failed(broken)
     return code
 
 
-def _missing(error: PyReactantError) -> int:
+def _failed(error: PyReactantError) -> int:
+    """Print an error, and give its exit code."""
     _print_error(f"error: {error}")
     return error.exit_code
 

@@ -73,6 +73,8 @@ def test_bad_environment(change: dict[str, str], message: str) -> None:
     ("environ", "message"),
     [
         ({"SLURM_STEP_NUM_TASKS": "2"}, "SLURM_JOB_ID must be set"),
+        ({"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "1"}, "SLURM_JOB_ID must be set"),
+        ({"SLURM_STEP_ID": "4294967290", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_JOB_ID must be set"),
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK must be set"),
         ({"PMI_SIZE": "2"}, "PMI_RANK must be set"),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "TPU_WORKER_ID must be set"),

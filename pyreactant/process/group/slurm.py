@@ -85,9 +85,11 @@ def tasks_without_job(environ: Mapping[str, str]) -> None:
 
 def _in_step(environ: Mapping[str, str]) -> bool:
     """Whether srun started this process; a batch script has SLURM_PROCID=0 too, but no step."""
+    if not environ.get("SLURM_JOB_ID"):  # an incomplete step is an error of the step, not a shell
+        return True
     step = env_int("SLURM_STEP_ID", environ)
-    if step is None:  # an incomplete step is an error of the step, not a shell
-        return not environ.get("SLURM_JOB_ID") or bool(environ.get("SLURM_STEP_NUM_TASKS"))
+    if step is None:
+        return bool(environ.get("SLURM_STEP_NUM_TASKS"))
     return 0 <= step < _FIRST_SPECIAL_STEP
 
 
@@ -122,15 +124,21 @@ def _tasks_of_job(environ: Mapping[str, str]) -> int:
 
     SLURM_TASKS_PER_NODE does not give it: without --ntasks it counts CPUs.
     """
-    nodes, per_node, tasks = (
-        next(filter(None, (_at_least_one(name, environ) for name in names)), None)
-        for names in (
-            ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
-            ("SLURM_NTASKS_PER_NODE",),
-            ("SLURM_NTASKS", "SLURM_NPROCS"),
-        )
-    )
-    return max(tasks, nodes or 1) if tasks else (nodes or 1) * (per_node or 1)
+    nodes = _number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+    per_node = _number(environ, "SLURM_NTASKS_PER_NODE")
+    tasks = _number(environ, "SLURM_NTASKS", "SLURM_NPROCS", default=nodes * per_node)
+    return max(tasks, nodes)
+
+
+def _number(environ: Mapping[str, str], *names: str, default: int = 1) -> int:
+    """A number of nodes or tasks, by the first of its variables that is set."""
+    for name in names:
+        number = env_int(name, environ)
+        if number is not None and number < 1:
+            raise InvalidArgumentError(f"{name} must be 1 or more, got {number}")
+        if number is not None:
+            return number
+    return default
 
 
 def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> bool:
@@ -161,14 +169,6 @@ def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> 
 def _step_size(environ: Mapping[str, str]) -> str:
     """The variable with the number of tasks of the step."""
     return "SLURM_STEP_NUM_TASKS" if environ.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
-
-
-def _at_least_one(name: str, environ: Mapping[str, str]) -> int | None:
-    """A number of nodes or tasks; None if the variable is not set."""
-    number = env_int(name, environ)
-    if number is not None and number < 1:
-        raise InvalidArgumentError(f"{name} must be 1 or more, got {number}")
-    return number
 
 
 def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
