@@ -225,11 +225,11 @@ def find_program(program: Program | str, backend: str) -> Program | None:
     if isinstance(program, str):
         if program in CASES:
             return CASES[program].program
-        if backend == "jax" and ":" in program:
+        if backend == "jax" and all(program.rpartition(":")):
             return Program(program.rpartition(":")[2], jax=program)
-        if ":" in program:
+        if backend == "reactant" and ":" in program:
             return find_case(program).program
-        if backend == "reactant" and "." in program:
+        if backend == "reactant" and all(program.rpartition(".")):
             return Program(program.rpartition(".")[2], julia=program)
     own = "a Julia function as 'Module.function', or a Program as 'package.module:object'"
     if backend == "jax":

@@ -36,6 +36,9 @@ CODES = frozenset(range(9))
 
 MARK = "BAD_LINE_OF_A_TEST"
 
+MINE = "mine.npy"
+"""A file of the user's, which no line may change without ``--overwrite``."""
+
 NUMBERS = ["-1", "0", "1e400", "nan", "inf", "-inf", "1.5", "9" * 30, "0x10", "²", "१२", "", "1_0"]
 TEXTS = [
     "",
@@ -52,7 +55,16 @@ TEXTS = [
     "None",
     ",",
 ]
-PATHS = ["/dev/full", "/", ".", "/proc/nothing", "no/such/folder/file", "/proc/version", "a" * 300]
+PATHS = [
+    "/dev/full",
+    "/",
+    ".",
+    "/proc/nothing",
+    "no/such/folder/file",
+    "/proc/version",
+    "a" * 300,
+    MINE,
+]
 FORMS = ["2x", "x=", "x=-1", "x=9999999999999", "²x2", "x,y,", "x;y", "x+", "x,x", "v6e-", "v6e-0"]
 FORMS += ["v6e-99999999", "v6e:0x4", "float13", "object", "a:b", ":", "no_such:thing", "quantum"]
 FORMS += ["jax,quantum", "1..2", "../x", "NAME=", "=", "processes=x", "--", "x" * 300, "0,0", "1,²"]
@@ -105,6 +117,9 @@ MENDED = [
     "run --detach --requirements /dev/zero -- -m this",
     "preflight softmax --topology v6e-1 --shape ²x2",
     "plan jax.nn:softmax --topology v6e-1 --shape ²x2",
+    "plan f: --topology v6e-1",
+    "preflight : --topology v6e-1",
+    "preflight M. --backend reactant --topology v6e-1 --shape 8",
 ]
 
 KEYWORDS = {
@@ -196,6 +211,7 @@ def broken(line: Line, folder: Path) -> list[str]:
     """
     here, output = folder / "here", folder / "output"
     here.mkdir(parents=True)
+    (here / MINE).write_text("mine")
     pid = os.fork()
     if pid == 0:
         _child(line, here, output)
@@ -210,8 +226,11 @@ def broken(line: Line, folder: Path) -> list[str]:
     if code and not printed.strip():
         found.append("no message")
     found += [f"it says {name}" for name in python_names(printed, line)]
-    if any(here.iterdir()) and not WRITES.intersection(line.words):
-        found.append(f"it wrote {sorted(path.name for path in here.iterdir())}")
+    if (here / MINE).read_text() != "mine" and "--overwrite" not in line.words:
+        found.append("it destroyed a file")
+    new = sorted(path.name for path in here.iterdir() if path.name != MINE)
+    if new and not WRITES.intersection(line.words):
+        found.append(f"it wrote {new}")
     return [f"{what}: {line}\n{printed[-600:]}" for what in found]
 
 

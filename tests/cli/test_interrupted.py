@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import pyreactant as pr
 from pyreactant.cli.app import app
 from tests import harness
 from tests.harness import environment
@@ -75,28 +77,40 @@ def test_an_interrupt_while_the_library_loads_is_the_programs_own(tmp_path: Path
     assert ran.stderr.endswith("\nKeyboardInterrupt\n")
 
 
-# Ctrl-C arrives while jaxlib's compiled module loads; the line that is printed is of a later one.
+# Ctrl-C arrives while a compiled module loads; the line that is printed is of a later one of JAX.
 LOADING = """
 import os, signal, sys
 import pyreactant.cli.app as m
 
 def hook(event, arguments):
-    if event == "import" and arguments[0] == "jaxlib._jax":
+    if event == "import" and arguments[0] == module:
         os.kill(os.getpid(), signal.SIGINT)
     if event == "import" and arguments[0] == "jax._src.api":
         print("went on", flush=True)
 
+module = sys.argv.pop(1)
 sys.addaudithook(hook)
-sys.argv[1:] = ["matmul"]
 m.main()
 """
 
 
-def test_while_jax_is_loaded() -> None:
-    """An interrupt in the start of a compiled module crashed the process."""
-    argv = [sys.executable, "-c", LOADING]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=300)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "went on\n", "interrupted\n")
+@pytest.mark.parametrize(
+    ("module", "line", "printed"),
+    [
+        ("jaxlib._jax", "matmul", "went on\n"),
+        ("asyncio", "checkpoints verify step", ""),  # tensorstore's compiled module imports it
+    ],
+)
+def test_while_a_compiled_module_is_loaded(
+    module: str, line: str, printed: str, tmp_path: Path
+) -> None:
+    """An interrupt in its start crashed the process, or became "install it again"."""
+    pr.save(tmp_path / "step", {"x": np.ones(3)})
+    argv = [sys.executable, "-c", LOADING, module, *line.split()]
+    ran = subprocess.run(
+        argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, printed, "interrupted\n")
 
 
 HELD = """

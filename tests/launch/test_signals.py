@@ -40,6 +40,26 @@ except KeyboardInterrupt:
     assert [p["exit_code"] for p in report["processes"]] == [130, 130]
 
 
+IGNORES = """
+class Ends:
+    def __del__(self):
+        ready()
+        time.sleep(1000)
+
+Ends()
+time.sleep(1000)
+"""
+
+
+def test_ctrl_c_where_python_ignores_it(tmp_path: Path) -> None:
+    """As in JAX's callback for the garbage collector; the program went on until the grace ended."""
+    with running(tmp_path, IGNORES, "--grace", "1000") as run:
+        run.send_signal(signal.SIGINT)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (130, "interrupted")
+    assert [p["exit_code"] for p in report["processes"]] == [130, 130]
+
+
 DEAF = """
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda *_: print("no", flush=True))
@@ -68,10 +88,13 @@ def test_the_deaf_are_killed_after_the_grace(
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with running(tmp_path, DEAF, "--grace", "1000") as run:
         run.send_signal(signal.SIGTERM)
-        until(lambda: b"no" in (tmp_path / "run" / "process-1.log").read_bytes(), run)
-        time.sleep(1.2)  # within one second it would count as one event, sent to several processes
+        assert run.stdout is not None
+        lines = iter(run.stdout.readline, "")
+        told = next(line for line in lines if "got SIGTERM" in line)  # after 3 s
         run.send_signal(signal.SIGTERM)
         code, report = ended(run, tmp_path)
+    assert "waiting for process 0 on " in told
+    assert "to end, at most 1000 s (--grace); a second signal, or Ctrl-C, ends all" in told
     assert (code, report["cause"]) == (6, "preempted")
 
 

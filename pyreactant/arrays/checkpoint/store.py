@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import FileError, RequirementError
+from ...base.process import interrupts_held
 from ...base.words import tensorstore_reason
 from ...process import progress
 from ..sharding import Index
@@ -34,7 +35,8 @@ def tensorstore() -> Any:
         RequirementError: It is not installed.
     """
     try:
-        import tensorstore as ts
+        with interrupts_held():  # in its start one becomes an ImportError
+            import tensorstore as ts
     except ImportError as error:
         raise RequirementError(
             f"checkpoints need tensorstore, which cannot be imported ({error})",

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from ...base.errors import ExitCode, code_of
-from ...base.process import die_with_parent, end_at_once
+from ...base.process import die_with_parent, end_at_once, repeat_ignored_interrupts
 from ...base.settings import COUNT, DESCRIPTORS
 from .. import supervised
 from . import metrics, plain_jax
@@ -105,6 +105,7 @@ def attach() -> None:
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)
+    repeat_ignored_interrupts()  # JAX's callback would swallow the only one that comes
     plain_jax.install()
     supervised.connection = Link(line)
     supervised.tell_phase("started")

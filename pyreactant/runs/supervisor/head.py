@@ -387,6 +387,7 @@ class Head:
                     broken = without_own_names(broken, self._own_names)
                     return self._clock.explain(broken)
             self._say_phases()
+            self._say_slow_end(now)
             for waits in self._waits.messages(self._running, now):
                 self._say(waits)
             await self._wait_for_change(0.05 if broken_at else 0.2)
@@ -502,6 +503,15 @@ class Head:
             if phase not in self._announced and all(phase in s.times for s in self._running):
                 self._announced.add(phase)
                 self._say(f"all {len(self._members)} {what} after {self._seconds():.1f} s")
+
+    def _say_slow_end(self, now: float) -> None:
+        if self._stop.slow(now) and "slow end" not in self._announced:
+            self._announced.add("slow end")
+            slow = names([s for s in self._running if not s.finished])
+            self._say(
+                f"{self._stop.summary}; waiting for {slow} to end, at most "
+                f"{self._options.grace:g} s (--grace); a second signal, or Ctrl-C, ends all at once"
+            )
 
     def _say(self, text: str) -> None:
         if not self._options.quiet:

@@ -54,6 +54,9 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
 _SAME_EVENT = 1.0
 """Seconds within which signals to several processes count as one, as Slurm sends them."""
 
+_SLOW_END = 3.0
+"""Seconds after a signal at which a line says which programs still run."""
+
 
 class Asked(IntEnum):
     """What the signals that came ask of the run."""
@@ -141,6 +144,12 @@ class Stop:
             # The first step that no process has begun, so that each process still reaches it.
             steps = [s.step for s in alive if s.step is not None]
             yield StopAt(max(steps, default=0) + 1)
+
+    def slow(self, now: float) -> bool:
+        """Whether it is time to say which programs have not ended after a signal."""
+        if self._asked is not Asked.END or self.requested_at is None:
+            return False
+        return now - self.requested_at > _SLOW_END
 
     def overdue(self, now: float) -> bool:
         """Whether the grace period is over."""
