@@ -199,13 +199,13 @@ def _check(path: Path, label: str, overwrite: bool) -> None:
         raise FileError(f"{label}: is a folder; name a file")
     if stat.S_ISSOCK(mode):
         raise FileError(f"{label}: is a socket, which cannot be opened as a file; name another")
+    if not os.access(path, os.W_OK):
+        raise FileError(f"{label}: must be writable, but is not; name another file")
     if not overwrite and _has_other_content(path, mode):
         raise FileError(
             f"{label}: exists already, and is no report of pyreactant; give another name, or "
             f"{argument('overwrite')}"
         )
-    if not os.access(path, os.W_OK):
-        raise FileError(f"{label}: must be writable, but is not; name another file")
     if stat.S_ISREG(mode):
         _try_folder(path, label)
     elif not stat.S_ISFIFO(mode):  # whoever reads a FIFO would see its end

@@ -55,12 +55,18 @@ MeshText = Annotated[
 
 Html = Annotated[
     Path | None,
-    typer.Option(help="Write the report as a page to this file; - is standard output."),
+    typer.Option(
+        help="Write the report as a page to this file; - is standard output.", readable=False
+    ),
     Beside(enables="--overwrite"),
 ]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--report", help="Write the report as JSON to this file; - is standard output."),
+    typer.Option(
+        "--report",
+        help="Write the report as JSON to this file; - is standard output.",
+        readable=False,
+    ),
     Beside(enables="--overwrite"),
 ]
 Overwrite = Annotated[

@@ -172,6 +172,7 @@ def crosscheck(
         typer.Option(
             help="Folder for records, blocks, logs and reports.",
             show_default="in pyreactant-crosschecks",
+            readable=False,
         ),
     ] = None,
     html: Html = None,
@@ -179,7 +180,8 @@ def crosscheck(
     request: Annotated[
         Path | None,
         typer.Option(
-            help="Only write the request to this file, for processes that another launcher starts."
+            help="Only write the request to this file, for processes that another launcher starts.",
+            readable=False,
         ),
         Beside(
             excludes="--backends --processes --devices-per-process --platform --gradients "

@@ -171,6 +171,7 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
         "help": f"{declared.help[:-1]}{note}.",
         "show_default": shown or False,
         "rich_help_panel": declared.panel,
+        "readable": False,  # an output may be a pipe that only another user reads
     }
     unit = declared.unit
     info = duration(*names, bare=unit, **looks) if unit else typer.Option(*names, **looks)

@@ -276,7 +276,7 @@ def preflight(
     ] = False,
     hlo: Annotated[
         Path | None,
-        typer.Option(help="Write the optimised HLO to this file."),
+        typer.Option(help="Write the optimised HLO to this file.", readable=False),
         Beside(enables="--overwrite"),
     ] = None,
     html: Html = None,

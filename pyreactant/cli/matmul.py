@@ -79,7 +79,7 @@ def matmul(
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the product to this .npy file."),
+        typer.Option(metavar="FILE", help="Write the product to this .npy file.", readable=False),
         Beside(enables="--overwrite"),
     ] = None,
     report_file: ReportFile = None,

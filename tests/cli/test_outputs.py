@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -63,6 +64,55 @@ def test_a_file_with_other_content_is_refused_before_the_work(name: str, tmp_pat
     assert ran.stdout == ""
     assert [p.name for p in tmp_path.iterdir()] == ["data.npy"]
     assert (tmp_path / "data.npy").read_bytes() == before
+
+
+# Root without the right to pass over permissions, as every other user.
+AS_USER = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if not os.geteuid() else []
+
+DENIED = {
+    "folder": "cannot be written (Permission denied); name another file",
+    "report": "must be writable, but is not; name another file",
+    "secret": "must be writable, but is not; name another file",
+    "link": "must be writable, but is not; name another file",
+    "write-only": "exists already, and is no report of pyreactant",
+}
+
+
+@pytest.mark.parametrize("what", DENIED)
+def test_what_another_user_may_not_write(what: str, tmp_path: Path) -> None:
+    """As root all of this can be written."""
+    require(not AS_USER or shutil.which("setpriv"), "setpriv")
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "file").write_text('{"format": "pyreactant request"}')
+    (tmp_path / "link").symlink_to("file")
+    modes = {"report": 0o444, "secret": 0, "link": 0o444, "write-only": 0o200}
+    (tmp_path / "file").chmod(modes.get(what, 0o644))
+    (tmp_path / "closed").chmod(0o555)
+    file = {"folder": "closed/file", "link": "link"}.get(what, "file")
+    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "softmax", "--request", file]
+    ran = harness.run([*AS_USER, *argv], env=environment(), cwd=tmp_path)
+    assert ran.returncode == 2, ran.stderr
+    assert f"error: --request {file}: {DENIED[what]}" in ran.stderr
+    assert ran.stdout == ""
+    assert (tmp_path / "file").stat().st_mode & 0o777 == modes.get(what, 0o644)
+    (tmp_path / "file").chmod(0o644)
+    assert (tmp_path / "file").read_text() == '{"format": "pyreactant request"}'
+    assert (tmp_path / "link").is_symlink()
+    assert not list((tmp_path / "closed").iterdir())
+
+
+def test_a_pipe_that_only_another_user_reads(tmp_path: Path) -> None:
+    require(not AS_USER or shutil.which("setpriv"), "setpriv")
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        (tmp_path / "fifo").chmod(0o200)
+        argv = [sys.executable, "-m", "pyreactant", "crosscheck", "softmax", "--request", "fifo"]
+        ran = harness.run([*AS_USER, *argv], env=environment(), cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        assert json.loads(os.read(reader, 2**16))["format"] == "pyreactant crosscheck request"
+    finally:
+        os.close(reader)
 
 
 @pytest.mark.parametrize("word", ["--", "--quiet", "-n"])
