@@ -217,6 +217,12 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
         return ExitCode.USAGE
+    if isinstance(error, OSError) and error.filename and error.errno in (*_DENIED, *_UNWRITABLE):
+        _print_error(
+            f"error: {error.filename}: cannot be read or written ({error.strerror}); "
+            "change that, and run it again"
+        )
+        return ExitCode.USAGE
     if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
         _print_error("error: the current folder does not exist any more; change to another one")
         return ExitCode.USAGE
@@ -265,6 +271,7 @@ def _print_error(message: str) -> None:
     print(message, file=sys.stderr)
 
 
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
 # Failures that the commands print themselves; the supervisor needs the exception, since the exit

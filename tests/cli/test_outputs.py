@@ -101,6 +101,18 @@ def test_what_another_user_may_not_write(what: str, tmp_path: Path) -> None:
     assert not list((tmp_path / "closed").iterdir())
 
 
+def test_completion_in_a_home_of_another_user(tmp_path: Path) -> None:
+    require(not AS_USER or shutil.which("setpriv"), "setpriv")
+    tmp_path.chmod(0o555)
+    argv = [*AS_USER, sys.executable, "-m", "pyreactant", "--install-completion", "bash"]
+    ran = harness.run(argv, env=environment(HOME=str(tmp_path)), cwd=tmp_path)
+    tmp_path.chmod(0o755)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"error: {tmp_path}/")
+    assert "cannot be read or written (Permission denied)" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_pipe_that_only_another_user_reads(tmp_path: Path) -> None:
     require(not AS_USER or shutil.which("setpriv"), "setpriv")
     os.mkfifo(tmp_path / "fifo")

@@ -97,3 +97,24 @@ def test_an_error_that_is_caught_and_one_that_is_not(tmp_path: Path) -> None:
         r"[^\n]*ShardingError: dimension 0[^\n]*\n\nProcess \d of the job printed:", uncaught
     )
     assert raised.search(uncaught)
+
+
+def test_what_status_prints(tmp_path: Path) -> None:
+    """The page's output, but for the job's id, the host, the time and the folder."""
+    (shown,) = re.findall(r"\$ pyreactant jobs status 6788\n([^`]*)```", DOCS)
+    code = "import pyreactant as pr\n\npr.initialize()\nif pr.process_index():\n    "
+    (tmp_path / "train.py").write_text(f"{code}raise ValueError('no data')\npr.barrier('end')\n")
+    settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+    command = [sys.executable, "-m", "pyreactant"]
+
+    def ran(*words: str) -> str:
+        done = harness.run([*command, *words], cwd=tmp_path, env=settings)
+        return str(done.stdout)
+
+    ran("run", "--detach", "--processes", "2", "--platform", "cpu", "--", "train.py")
+    (job,) = (tmp_path / "state" / "pyreactant" / "jobs").iterdir()
+    ran("jobs", "result", job.name)  # waits
+    printed = re.sub(r" on \S+ raised ", " on login1 raised ", ran("jobs", "status", job.name))
+    printed = re.sub(r"submitted .* ago", "submitted 9 s ago", printed)
+    printed = printed.replace(str(job), "/home/me/.local/state/pyreactant/jobs/ID")
+    assert printed.replace(job.name, "ID") == shown.replace("20261128-091810-6788", "ID")

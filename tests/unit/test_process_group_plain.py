@@ -94,7 +94,7 @@ class Said:
 
 
 def documented() -> list[Said]:
-    text = (REPOSITORY / "docs" / "run.md").read_text().partition("### Launchers")[2]
+    text = (REPOSITORY / "docs" / "run.md").read_text().partition("## Launchers")[2]
     rows = [line.strip("| ").split(" | ") for line in text.partition("\n\nA shell")[0].splitlines()]
     return [
         Said(tuple(re.findall("`(\\w+)`", row[0])), row[1], row[3]) for row in rows if len(row) == 4
