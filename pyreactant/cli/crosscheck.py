@@ -196,7 +196,9 @@ def crosscheck(
         Beside(enables="--dry-run"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what --on would start; start nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print what --on would start; start nothing."),
+        Beside(excludes="--json"),
     ] = False,
 ) -> None:
     """Check programs on each runtime, and compare runtimes.

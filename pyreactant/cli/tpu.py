@@ -64,7 +64,9 @@ def create(
         typer.Option(help="With --ray: interpreter on the VMs that has Ray and JAX."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be created; create nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print what would be created; create nothing."),
+        Beside(excludes="--json"),
     ] = False,
     as_json: AsJson = False,
     transport: Transport = "rest",

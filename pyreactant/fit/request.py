@@ -130,7 +130,7 @@ def check(request: PreflightRequest) -> None:
     if not request.arguments:
         raise InvalidArgumentError(
             f"program {name!r}: give the arguments to compile it for (--shape and --spec, "
-            "once for each; --size is for matmul)"
+            "once for each); of a built-in program, --size is enough"
         )
     if request.precision is not None and request.precision not in PRECISIONS:
         raise InvalidArgumentError(

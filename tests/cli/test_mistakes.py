@@ -8,6 +8,7 @@ import pytest
 from tests import harness
 from tests.harness import environment
 
+SLICE = "run --on tpu --topology v6e-1 --project my-project --zone a-b1-c --dry-run"
 # Arguments, exit code, words of the message.
 MISTAKES = {
     "nodes": ("crosscheck --on slurm --nodes -1 --dry-run", 2, "--nodes must be 1 or more, got -1"),
@@ -54,6 +55,12 @@ MISTAKES = {
         2,
         "error: --nodes must be 1 or more",
     ),
+    "reach": (f"{SLICE} --reach quantum -- -m this", 2, "--reach must be gcloud or ssh, got"),
+    "user": (f"{SLICE} --user x=y -- -m this", 2, "--user must be a login name, got 'x=y'"),
+    "flag": (f"{SLICE} --ssh-flag x -- -m this", 2, "--ssh-flag must begin with -, got 'x'"),
+    "create": ("tpu create --dry-run --json", 2, "give --dry-run or --json, not both"),
+    "check": ("crosscheck --on slurm --dry-run --json", 2, "give --dry-run or --json, not both"),
+    "softmax": ("preflight softmax --topology v6e-1", 2, "a built-in program, --size is enough"),
     "hours": (
         "run --on tpu --topology v6e-1 --lifetime 6 --dry-run -- -m this",
         2,
