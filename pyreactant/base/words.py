@@ -15,7 +15,13 @@ _CONNECTION = (
 )
 # The machine's own name has no address, or one that the machine does not have.
 _UNRESOLVED = r"gloo/transport/tcp/device\.cc:\d+\] (rv == 0\. -\d+ vs 0|bind_rv == 0\.)"
-_NO_MEMORY = r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory"
+# Of a full disk, tensorstore says RESOURCE_EXHAUSTED, too, in a ValueError.
+_NO_MEMORY = (
+    r"MemoryError:|\w*OutOfMemoryError:|"
+    r"(XlaRuntimeError|JaxRuntimeError|JuliaError):"
+    r"[\s\S]*(RESOURCE_EXHAUSTED|[Oo]ut of memory|OutOfMemory)|"
+    r"\w+: RESOURCE_EXHAUSTED(?![\s\S]*(No space left|[Qq]uota))"
+)
 
 
 def cause_of(error: str) -> str:
@@ -27,7 +33,7 @@ def cause_of(error: str) -> str:
     """
     if re.search(_UNRESOLVED, error):
         return "unresolved"
-    if re.search(_NO_MEMORY, error):
+    if re.match(_NO_MEMORY, error):
         return "out of memory"
     return "lost" if re.match(_RUNTIME_ERRORS, error) and is_connection(error) else "user"
 

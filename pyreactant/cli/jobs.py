@@ -80,6 +80,11 @@ def list_jobs(
     end_if_left(*records)
 
 
+def _line(text: str) -> str:
+    """A text in one line; a program of ``-c`` may have many."""
+    return " ".join(text.split())
+
+
 def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]", most: int) -> None:
     ended = [row[0] for row in rows if row[2].ended]
     hidden = {*ended[: max(0, len(ended) - most)]}
@@ -87,10 +92,10 @@ def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]", most: int) 
     width, columns = max(len(row[0]) for row in rows), width_of(sys.stdout)
     print(f"{'job':<{width}}  {'state':<9}  {'age':>7}  {'place':<6} what")
     for name, record, status in rows:
-        what = f"{record.target:<6} {record.what}" if record else "?"
+        what = f"{record.target:<6} {_line(record.what)}" if record else "?"
         age = _ago(record.created) if record else ""
         shown = status.reason and (not status.ended or record is None or record.slices_left())
-        reason = f"  ({' '.join(status.reason.split())})" if shown else ""
+        reason = f"  ({_line(status.reason)})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
     if hidden:
         jobs = "1 earlier job has" if len(hidden) == 1 else f"{len(hidden)} earlier jobs have"
@@ -408,7 +413,7 @@ def _print_status(record: "Record", status: "Status") -> None:
     print(f"{record.id}: {status.state}{code}")
     if status.reason:
         print(f"  {status.reason}")
-    print(f"  {record.what} on {record.target}, submitted {_ago(record.created)} ago")
+    print(f"  {_line(record.what)} on {record.target}, submitted {_ago(record.created)} ago")
     print(f"  logs and report: {record.run}")
 
 

@@ -61,11 +61,14 @@ def test_runs_in_the_foreground_are_listed(folder: Path) -> None:
     assert attached.stdout == "arguments ['3']\n"
     assert "program.py 3 on local" in command("jobs", "status", row["id"]).stdout
     assert "failed" in command("jobs", "list").stdout
+    of_lines = command("run", "--processes", "1", "--", "-c", "import os\nprint('done')")
+    assert of_lines.returncode == 0, of_lines.stderr
+    assert len(command("jobs", "list").stdout.splitlines()) == 3
     # Part of another job, it is no job of its own.
     argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "1", "--", "program.py", "0"]
     ran = harness.run(argv, env=environment(PYREACTANT_JOB=row["id"]))
     assert ran.returncode == 0, ran.stderr
-    assert len(listed()) == 1
+    assert len(listed()) == 2
     Path("state").rename("moved")
     Path("state").write_text("")
     ran = command("run", "--processes", "1", "--", "program.py", "0")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -118,6 +119,21 @@ def test_members_are_heard_and_their_end_is_noticed() -> None:
             assert await ordered(uplink, 5) == StopAt(3)
             uplink.close()
             await until(lambda: 1 in heard.lost)
+
+    asyncio.run(scenario())
+
+
+def test_a_member_that_was_stopped_blames_nobody() -> None:
+    async def scenario() -> None:
+        async with listening(Heard(), heartbeat=60) as (call, address):
+            uplink = await enter(address)
+            waiting = asyncio.ensure_future(ordered(uplink, 1.0))
+            await asyncio.sleep(0)
+            time.sleep(3)  # as if stopped, at the wake-up of which the limit is over
+            await asyncio.sleep(0)
+            call.members[1].send(StopAt(3))
+            assert await waiting == StopAt(3)
+            uplink.close()
 
     asyncio.run(scenario())
 

@@ -55,7 +55,7 @@ def test_a_cut_cable_ends_both_hosts(namespaces: list[str], tmp_path: Path) -> N
     report = Run([], tmp_path / "run").report
     assert (report["cause"], report["exit_code"]) == ("lost", 6)
     assert report["summary"].startswith("process 1 on hostb was lost: no heartbeat for ")
-    assert report["summary"].endswith("its machine or the network to it is down")
+    assert "its machine or the network to it is down" in report["summary"]
     assert report["first_error"]["host"] == "hostb"
     alone = (tmp_path / "run" / "report-process-1.txt").read_text()
     assert "process 1 on hostb: no heartbeat from process 0 for 3 s" in alone

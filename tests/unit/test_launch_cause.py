@@ -154,6 +154,34 @@ def test_a_relayed_error_says_so() -> None:
             "9 bytes",
         ),
         (
+            [error(1, "ValueError", "the table of 429s says out of memory")],
+            "user",
+            1,
+            "raised ValueError: the table",
+        ),
+        (
+            [
+                error(
+                    1,
+                    "FileError",
+                    "run1/0 cannot be written",
+                    "ValueError: RESOURCE_EXHAUSTED: Error writing x: [OS error 28: ENOSPC No "
+                    "space left on device]",
+                    code=2,
+                )
+            ],
+            "user",
+            2,
+            "cannot be written",
+        ),
+        ([error(1, "OutOfMemoryError", "CUDA")], "out of memory", 6, "raised OutOfMemoryError"),
+        (
+            [error(1, "ValueError", "RESOURCE_EXHAUSTED: Failed to allocate 9 bytes")],
+            "out of memory",
+            6,
+            "9 bytes",
+        ),
+        (
             [error(1, "PyReactantError", "x", "XlaRuntimeError: Out of memory", code=1)],
             "out of memory",
             6,

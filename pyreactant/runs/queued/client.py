@@ -435,7 +435,7 @@ def _refusal(error: Any) -> Exception:
         403: "; ask the project's owner for the role roles/tpu.admin and enable the API: "
         "gcloud services enable tpu.googleapis.com",
         404: "; check PROJECT and ZONE: gcloud compute tpus locations list",
-        429: "; request more quota, use fewer or other chips, or try again later",
+        429: "; request more quota or fewer chips, or if there is enough, try again later",
     }.get(int(code), "")
     return CloudError(f"Cloud TPU refused the request: {_text(error)}{advice}")
 

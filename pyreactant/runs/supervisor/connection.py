@@ -31,6 +31,8 @@ from ...process.group.coordinator import NAME_ERRORS, SAME_SECRET, NamePatience
 from ...process.group.group import split_address
 
 _CHUNK = 1 << 16
+_SUSPENDED = 1.0
+"""Seconds beyond a time limit that show that this process was stopped, or its machine asleep."""
 
 
 class Member:
@@ -260,10 +262,13 @@ class Uplink:
         return message
 
     async def _receive(self, timeout: float) -> JsonMessage:
+        before = time.monotonic()
         try:
             async with asyncio.timeout(timeout):
                 line = await self._reader.readline()
         except TimeoutError:
+            if time.monotonic() - before > timeout + _SUSPENDED:
+                return await self._receive(timeout)  # what came meanwhile can be read now
             raise RendezvousError(
                 f"no heartbeat from process 0 for {timeout:g} s; its machine or the network to it "
                 "is down"

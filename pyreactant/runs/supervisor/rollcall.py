@@ -253,5 +253,5 @@ class RollCall:
                 if silence > self._heartbeat_timeout:
                     member.close(
                         f"no heartbeat for {silence:.0f} s; its machine or the network to it is "
-                        "down"
+                        "down, or its supervisor is stopped"
                     )
