@@ -79,7 +79,11 @@ SETTINGS = {
     "PYREACTANT_SPEC": Setting("partition spec of the cross-check, such as x,y", "slurm"),
     "PYREACTANT_DTYPE": Setting("element type of the cross-check", "slurm"),
     "PYREACTANT_OUTPUT": Setting("output folder, which all nodes share", "slurm"),
-    "PYREACTANT_MAX_REQUEUES": Setting("maximum number of requeues; 0 if unset", "slurm"),
+    "PYREACTANT_MAX_REQUEUES": Setting(
+        "maximum number of requeues at the time limit; 0 if unset. After the failure of a node "
+        "Slurm requeues the job by itself: `sbatch --no-requeue` forbids it",
+        "slurm",
+    ),
     "PYREACTANT_START_TIMEOUT": Setting("seconds to wait for the other tasks; 300", "slurm"),
     "PYREACTANT_GRACE": Setting("seconds between SIGTERM and SIGKILL; 20", "slurm"),
     "PYREACTANT_SLURM_FOLDER": Setting("folder of main.sbatch and step.sh", "slurm"),
