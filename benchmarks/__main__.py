@@ -13,6 +13,7 @@ from pathlib import Path
 import pyreactant as pr
 
 from . import (
+    _compile,
     _guard,
     _in_process,
     _launch,
@@ -40,6 +41,8 @@ def _figures(quick: bool) -> list[Pair]:
         _launch.run(many),
         _launch.roll_call(members, few),
         *_metrics.log(some),
+        _compile.hook(5 if quick else 200, some),
+        _compile.second_start(few),
         *_placement.put(some),
         *_training.memory(128 if quick else 1024, few),
         _guard.exchange(),

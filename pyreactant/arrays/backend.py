@@ -65,6 +65,7 @@ class StartOptions:
     num_cpu_devices: int | None = None
     initialization_timeout: float = 60.0
     heartbeat_timeout: float = 30.0
+    compile_cache: str | None = None
 
     def cpu_devices(self, num_processes: int) -> int | None:
         """Number of CPU devices to request from XLA; None to leave it to XLA.

@@ -20,6 +20,8 @@ LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
 JOB_INDEX = "PYREACTANT_JOB_INDEX"
 JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 
+COMPILE_CACHE = "PYREACTANT_COMPILE_CACHE"
+"""The folder of compiled programs."""
 JOB = "PYREACTANT_JOB"
 """The id of the job, in every process of it."""
 STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
@@ -60,6 +62,9 @@ SETTINGS = {
     ),
     JOB_INDEX: Setting("index of this replica of a JobSet", "process"),
     JOB_REPLICAS: Setting("number of replicas of a JobSet", "process"),
+    COMPILE_CACHE: Setting(
+        "folder in which every process keeps what it compiled, for the next start", "process"
+    ),
     "PYREACTANT_GUARD": Setting("0 switches the guard off", "process"),
     "PYREACTANT_SECRET": Setting("secret that admits processes to the run", "process"),
     "PYREACTANT_SECRET_FILE": Setting("file with the secret of the run", "process"),

@@ -70,6 +70,7 @@ AFTER_RUNTIMES = {
         Row("LIBTPU_INIT_ARGS", accelerators.libtpu_args),
         Row("GPU memory", accelerators.gpu_memory),
         Row("hidden devices", accelerators.hidden_devices),
+        Row("compile cache", system.compile_cache),
     ),
     "machine": (
         Row("host name", system.host_name),

@@ -21,6 +21,7 @@ from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, start
 from ..base.duration import seconds_word
 from ..base.errors import RequirementError
 from ..base.facts import tpu_chips
+from ..base.settings import COMPILE_CACHE
 from ..process.group.group import proxy_names
 from .accelerators import (
     cuda_extra,
@@ -159,7 +160,10 @@ def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     if platform == "cpu" and requested != "cpu" and (gpus or chips):
         return _on_the_cpu(machine, backend, text, answer.log)
     if not content.get("sees_jit", True):
-        text += "; in this version the guard does not see what jax.jit compiles"
+        text += (
+            "; in this version the guard does not see what jax.jit compiles, and "
+            f"{COMPILE_CACHE} has no effect"
+        )
         return CheckResult("warn", text, machine.pip("-U", "pyreactant"))
     return CheckResult("pass", text)
 

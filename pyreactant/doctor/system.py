@@ -13,7 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..base.errors import FileError
 from ..base.files import cache_folder
+from ..base.settings import COMPILE_CACHE
+from ..process.compile_cache import check_owner, size_of
 from ..process.group.coordinator import coordinator_note
 from ..process.group.group import LaunchError
 from ..process.group.resolvers import explain
@@ -185,6 +188,30 @@ def disk(machine: Machine) -> CheckResult:
     if full:
         return CheckResult("warn", "; ".join(full), "df -h")
     return CheckResult("pass", f"free: {', '.join(rows)}")
+
+
+def compile_cache(machine: Machine) -> CheckResult:
+    """The folder in which processes keep what they compiled."""
+    name = machine.environ.get(COMPILE_CACHE)
+    if not name:
+        return CheckResult("pass", f"none; {COMPILE_CACHE} names its folder")
+    folder = Path(name).absolute()
+    there = _nearest(folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        text = f"{there} must be a folder that can be written; what is compiled is not kept"
+        return CheckResult("warn", text, f"ls -ld {shlex.quote(str(there))}")
+    try:
+        for kind in folder.glob("jax-*"):
+            check_owner(kind)
+    except (FileError, OSError) as error:
+        return CheckResult("warn", f"{error}", f"ls -l {shlex.quote(str(folder))}")
+    count, size = size_of(folder)
+    free = machine.disk(there).free
+    some = "program" if count == 1 else "programs"
+    text = f"{folder}: {count} {some}, {size / 2**20:.1f} MiB; {_size(free)} free"
+    return CheckResult(
+        "pass" if free >= MIN_CACHE else "warn", text, "" if free >= MIN_CACHE else "df -h"
+    )
 
 
 def _folders(machine: Machine) -> Iterator[tuple[str, Path, int]]:

@@ -226,6 +226,24 @@ class Metrics(ProgramEvent):
 
 
 @message
+class Compiled(ProgramEvent):
+    """What the program has compiled and loaded so far.
+
+    Attributes:
+        compiled: Programs that were compiled, and the seconds that this took.
+        loaded: Programs that a cache had, of pyreactant's or JAX's own, and the seconds.
+        cache: The folder of pyreactant's cache; "off: " and the reason if it cannot be used; "" if
+            none was asked for.
+    """
+
+    compiled: int
+    compile_seconds: float
+    loaded: int
+    load_seconds: float
+    cache: str = ""
+
+
+@message
 class Idle(ProgramEvent):
     """The program has made no progress for so many seconds; 0 if it goes on."""
 

@@ -30,6 +30,7 @@ ROWS = {
         "LIBTPU_INIT_ARGS",
         "GPU memory",
         "hidden devices",
+        "compile cache",
     ],
     "machine": ["host name", "clock", "/dev/shm", "open files", "disk"],
     "launch": ["who am I", "Slurm", "gcloud"],
@@ -61,7 +62,7 @@ def test_schema(tmp_path: Path) -> None:
     assert found["schema"] == 1
     assert found["exit_code"] == 3  # this machine has no packages
     assert found["missing"] == ["numpy", "usable runtime"]
-    assert sum(found["counts"].values()) == len(found["checks"]) == 34
+    assert sum(found["counts"].values()) == len(found["checks"]) == 35
     for one in found["checks"]:
         assert list(one) == ["name", "group", "status", "required", "found", "mend"]
         assert one["status"] in ("pass", "warn", "fail")
@@ -131,7 +132,7 @@ def test_every_check_is_guarded(tmp_path: Path) -> None:
 
     here = machine(tmp_path, addresses=refuse, disk=refuse, open_files=refuse, own_address=refuse)
     found = diagnose(machine=here)
-    assert len(found.checks) == 34
+    assert len(found.checks) == 35
     refused = [one.name for one in found.checks if "could not be checked" in one.found]
     assert refused == ["open files", "disk"]
 
@@ -204,4 +205,4 @@ def test_without_the_packages_it_looks_for(tmp_path: Path) -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    assert len(json.loads(ran.stdout)["checks"]) == 34
+    assert len(json.loads(ran.stdout)["checks"]) == 35

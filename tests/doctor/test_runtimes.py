@@ -68,7 +68,10 @@ def test_guard_that_does_not_see_jit(tmp_path: Path) -> None:
     here = with_jax(tmp_path, answering(tmp_path, json.dumps({**ON_CPU, "sees_jit": False})))
     devices = row(diagnose("jax", machine=here), "JAX devices")
     assert devices.status == "warn"
-    assert devices.found.endswith("; in this version the guard does not see what jax.jit compiles")
+    assert devices.found.endswith(
+        "; in this version the guard does not see what jax.jit compiles, and "
+        "PYREACTANT_COMPILE_CACHE has no effect"
+    )
     assert devices.mend.endswith("pip install -U pyreactant")
 
 

@@ -4,11 +4,13 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyreactant.doctor import system
-from pyreactant.doctor.check import Disk, Machine
+from pyreactant.doctor.check import CheckResult, Disk, Machine
+from pyreactant.process.compile_cache import CompileCache
 from tests.doctor.machines import (
     GIB,
     executable,
@@ -181,6 +183,44 @@ class TestDisk:
         assert found.status == "warn"
         assert f"cannot be written: cache ({home}/.cache/pyreactant), Julia depot" in found.found
         assert "JULIA_DEPOT_PATH" in found.mend
+
+
+class TestCompileCache:
+    def row(self, tmp_path: Path, **facts: Any) -> CheckResult:
+        environ = {"PYREACTANT_COMPILE_CACHE": str(tmp_path / "cache")}
+        return system.compile_cache(machine(tmp_path, environ=environ, **facts))
+
+    def test_none(self, tmp_path: Path) -> None:
+        found = system.compile_cache(machine(tmp_path))
+        assert found.status == "pass"
+        assert found.found == "none; PYREACTANT_COMPILE_CACHE names its folder"
+
+    def test_its_programs(self, tmp_path: Path) -> None:
+        cache = tmp_path / "cache"
+        assert self.row(tmp_path).found == f"{cache}: 0 programs, 0.0 MiB; 50 GiB free"
+        assert not cache.exists()
+        CompileCache(cache, "jax-1", print).write("key", bytes(10))
+        assert self.row(tmp_path).found.startswith(f"{cache}: 1 program, 0.0 MiB; ")
+
+    def test_too_little_room(self, tmp_path: Path) -> None:
+        found = self.row(tmp_path, disk=lambda path: Disk(GIB, GIB // 2))
+        assert (found.status, found.mend) == ("warn", "df -h")
+
+    def test_others_may_write_it(self, tmp_path: Path) -> None:
+        folder = CompileCache(tmp_path / "cache", "jax-1", print).folder
+        folder.chmod(0o777)
+        found = self.row(tmp_path)
+        assert found.status == "warn"
+        assert "can be written by other users, whose programs would run here" in found.found
+
+    def test_no_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").touch()
+        found = self.row(tmp_path)
+        assert found.status == "warn"
+        assert found.found.endswith(
+            "must be a folder that can be written; what is compiled is not kept"
+        )
+        assert found.mend == f"ls -ld {tmp_path}/cache"
 
 
 class TestLaunch:

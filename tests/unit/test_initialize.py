@@ -23,6 +23,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"platform": b"cpu"}, "platform must be text, got b'cpu' (bytes)"),
     ({"initialization_timeout": "60"}, "initialization_timeout must be a number of seconds, got '"),
     ({"heartbeat_timeout": True}, "heartbeat_timeout must be a number of seconds, got True (bool)"),
+    ({"compile_cache": 1}, "compile_cache must be a path, got 1 (int)"),
+    ({"compile_cache": ""}, "compile_cache must name a folder, got ''"),
     ({"guard": "0"}, "guard must be True or False, got '0' (str)"),
 ]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, PyReactantError, StateError, argument
 from ...base.packages import broken_package
-from ...base.settings import check_names
+from ...base.settings import COMPILE_CACHE, check_names
 from ...process import progress, supervised
 from ...process.group import ProcessGroup, resolve
 from ...process.group.group import env_int
@@ -96,15 +96,17 @@ def initialize(
     initialization_timeout: float | None = None,
     heartbeat_timeout: float | None = None,
     guard: bool | None = None,
+    compile_cache: str | os.PathLike[str] | None = None,
 ) -> None:
     """Start the runtime of this process. Collective if there are several processes.
 
     Arguments that are not given come from the environment (``PYREACTANT_BACKEND``, ``_PLATFORM``,
     ``_NUM_CPU_DEVICES``, ``_COORDINATOR_ADDRESS``, ``_NUM_PROCESSES``, ``_PROCESS_INDEX``,
-    ``_LOCAL_DEVICE_IDS``) or from the launcher; otherwise: one process on the best available
-    platform. If that is a CPU, JAX starts eight virtual devices, so that sharding is visible on any
-    laptop. After ``jax.distributed.initialize``, and in a train loop of Ray Train's JaxTrainer, it
-    takes over the processes there. Calling it again with the same arguments does nothing.
+    ``_LOCAL_DEVICE_IDS``, ``_COMPILE_CACHE``) or from the launcher; otherwise: one process on the
+    best available platform. If that is a CPU, JAX starts eight virtual devices, so that sharding is
+    visible on any laptop. After ``jax.distributed.initialize``, and in a train loop of Ray Train's
+    JaxTrainer, it takes over the processes there. Calling it again with the same arguments does
+    nothing.
 
     Args:
         backend: "jax" or "reactant"; "jax" if not given.
@@ -120,6 +122,8 @@ def initialize(
         guard: Whether several processes compare their operations, so that processes that diverge
             get a MismatchError; yes by default (``PYREACTANT_GUARD=0`` says no). See
             docs/interface.md.
+        compile_cache: Folder in which every process keeps what JAX compiled, so that the next start
+            loads it; made if it does not exist. See docs/run.md.
 
     Raises:
         InvalidArgumentError: The arguments are wrong or contradict each other, or the environment
@@ -145,6 +149,7 @@ def initialize(
             "initialization_timeout": initialization_timeout,
             "heartbeat_timeout": heartbeat_timeout,
             "guard": guard,
+            "compile_cache": compile_cache,
         }
     )
     if _ended:
@@ -163,6 +168,7 @@ def initialize(
         "num_cpu_devices": num_cpu_devices,
         "initialization_timeout": initialization_timeout,
         "heartbeat_timeout": heartbeat_timeout,
+        "compile_cache": None if compile_cache is None else os.fspath(compile_cache),
     }
     if _running is not None:
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
@@ -187,13 +193,14 @@ def initialize(
         _start_guard(_running)
 
 
-_KINDS: Mapping[str, tuple[type, str]] = {
+_KINDS: Mapping[str, tuple[Any, str]] = {
     **dict.fromkeys(("backend", "platform", "coordinator_address"), (str, "text")),
     **dict.fromkeys(
         ("num_processes", "process_index", "num_cpu_devices"), (Integral, "a whole number")
     ),
     **dict.fromkeys(("initialization_timeout", "heartbeat_timeout"), (Real, "a number of seconds")),
     "guard": (bool, "True or False"),
+    "compile_cache": (str | os.PathLike, "a path"),
 }
 """The type of each argument of `initialize`; True and False are no numbers."""
 
@@ -269,6 +276,7 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
     environment = {
         "platform": os.environ.get(PLATFORM) or None,
         "num_cpu_devices": None if "num_cpu_devices" in given else env_int(CPU_DEVICES),
+        "compile_cache": os.environ.get(COMPILE_CACHE) or None,
     }
     for key, value in environment.items():
         if value is not None:
@@ -279,6 +287,8 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
             f"{argument('num_cpu_devices')} must be 1 to {MOST_CPU_DEVICES}, got "
             f"{options['num_cpu_devices']}"
         )
+    if options.get("compile_cache") == "":
+        raise InvalidArgumentError(f"{argument('compile_cache')} must name a folder, got ''")
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:
             raise InvalidArgumentError(f"{key} must be positive seconds, got {options[key]}")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .. import progress
+from .. import compilations, progress
 
 if TYPE_CHECKING:
     from ..events import Event
@@ -40,6 +40,8 @@ def tell_phase(phase: str, code: int | None = None) -> None:
     if connection is not None:
         from ..events import Phase  # a command without a supervisor starts sooner
 
+        if code is not None:
+            _tell_compiled()
         loaded = code is not None and not sys.modules.keys().isdisjoint(_RUNTIMES)
         tell(Phase(phase, progress.collectives, code, loaded and not initializes))
 
@@ -50,7 +52,14 @@ def tell_error(error: BaseException) -> None:
         return
     from ..events import Raised
 
+    _tell_compiled()
     tell(Raised.of(error, traceback=_shortened(_traceback(error))))
+
+
+def _tell_compiled() -> None:
+    counts = compilations.counts
+    if counts.compiled or counts.loaded or counts.cache:
+        tell(counts)
 
 
 def _traceback(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from types import FrameType
 
 from ...base.errors import ExitCode
 from ...base.settings import STALL_TIMEOUT
-from .. import progress
+from .. import compilations, progress
 from ..events import (
     Cooperates,
     Event,
@@ -85,6 +85,9 @@ class Progress:
 PULSE = 0.25
 """Seconds between pulses."""
 
+_COMPILED = 2.0
+"""Seconds between two counts of what was compiled; process 0 receives those of all processes."""
+
 
 class Link:
     """The connection of a supervised program to its supervisor."""
@@ -141,7 +144,8 @@ class Link:
 
     def _listen(self) -> None:
         buffer = b""
-        due = time.monotonic()
+        due = compiled_due = time.monotonic()
+        counts = compilations.counts
         orders = select.poll()  # select() does not accept descriptors above 1023
         orders.register(self._socket, select.POLLIN)
         while True:
@@ -151,6 +155,9 @@ class Link:
                     self.tell(Idle(idle))
                 pulse = progress.collectives, progress.waiting > 0, progress.saving > 0
                 self.tell(Pulse(*pulse))
+                if now >= compiled_due and compilations.counts is not counts:
+                    compiled_due, counts = now + _COMPILED, compilations.counts
+                    self.tell(counts)
             if not orders.poll(max(0.0, due - now) * 1000):
                 continue
             try:

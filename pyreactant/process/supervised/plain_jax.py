@@ -1,5 +1,6 @@
-"""`jax.distributed.initialize()` without arguments in a program that does not use pyreactant.
+"""What changes in JAX when a supervised program imports it.
 
+`jax.distributed.initialize()` without arguments works in a program that does not use pyreactant:
 JAX asks the first of its cluster environments that applies; when JAX is imported, ours is put in
 front. What a program passes to `initialize` always wins. JAX itself is not imported here.
 """
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ...base.settings import COORDINATOR, COUNT, INDEX, STALL_TIMEOUT
-from .. import supervised
+from .. import compilations, supervised
 
 _LATER = 60
 """Seconds after the supervisor's limit at which JAX gives a silent process up.
@@ -145,5 +146,6 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
 
 _CHANGES: dict[str, Callable[[Any], None]] = {
     "jax._src.clusters.cluster": _add_cluster,
+    "jax._src.compiler": compilations.install,
     "jax._src.distributed": _wrap_initialize,
 }

@@ -30,7 +30,7 @@ from ...base.document.terminal import text_of
 from ...base.errors import FileError, PyReactantError, RequirementError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
-from ...process.events import Raised
+from ...process.events import Compiled, Raised
 from .cause import Failure, failure
 from .output import own_lines, plain, say
 from .state import ProcessState, utc
@@ -346,11 +346,23 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
             "time": utc(time.monotonic() - state.times.get("error", 0.0)),
         },
         "collectives": state.collectives,
+        "programs": state.compiled and _programs(state.compiled),
         "killed": state.killed,
         "stacks": state.stacks,
         "log": state.log,
         "log_tail": state.log_tail,
         "log_error": state.log_error,
+    }
+
+
+def _programs(told: Compiled) -> dict[str, Any]:
+    """What a process compiled and loaded; seconds are sums."""
+    return {
+        "compiled": told.compiled,
+        "compile_seconds": round(told.compile_seconds, 3),
+        "loaded": told.loaded,
+        "load_seconds": round(told.load_seconds, 3),
+        "cache": told.cache,
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ...process.events import (
+    Compiled,
     Cooperates,
     Event,
     Exited,
@@ -67,6 +68,7 @@ class ProcessState:
         saving: Whether it writes or reads a checkpoint.
         cooperates: Whether its program calls `reached_preemption`.
         stopped: Whether `reached_preemption` was true in it.
+        compiled: What it has compiled and loaded; None if it told nothing of it.
         step_reported: Whether it has answered a preemption with its step.
         step: That step; None if it has not begun one.
         own_name, address: As in `Join`.
@@ -95,6 +97,7 @@ class ProcessState:
     saving: bool = False
     cooperates: bool = False
     stopped: bool = False
+    compiled: Compiled | None = None
     step_reported: bool = False
     step: int | None = None
     own_name: str = ""
@@ -182,6 +185,8 @@ class ProcessState:
                 self.times.setdefault("gave_up", at)
             case Step(step):
                 self.step, self.step_reported = step, True
+            case Compiled():
+                self._compile(event)
             case Cooperates():
                 self.cooperates = True
             case Stopped():
@@ -193,6 +198,12 @@ class ProcessState:
                 self.stacks = stacks
             case LogFailed(path, error):
                 self.log_error = self.log_error or f"{path}: {error}"
+
+    def _compile(self, event: Compiled) -> None:
+        """Note what it compiled; an earlier event that comes later changes nothing."""
+        old = self.compiled
+        if old is None or event.compiled + event.loaded >= old.compiled + old.loaded:
+            self.compiled = event
 
     def _count(self, collectives: int) -> bool:
         """Note the number of collective operations; false if a later event reported more."""

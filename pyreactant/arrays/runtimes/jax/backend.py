@@ -77,8 +77,7 @@ class JaxBackend(AbstractBackend):
         if group.num_processes > 1 and not self._adopted:
             check_unused(group)
             connect(group, options)
-        if group.num_processes > 1:
-            compilations.install()
+        compilations.install(options.compile_cache, several=group.num_processes > 1)
         owner = runtime_processes(group, options.platform)
         self._jax = Devices(_find_devices(group, options, owner))
         self._devices = tuple(

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....base.errors import ShardingError
 from ....julia.place import describe_libtpu
+from ....process import compilations
 from ....process.group import ProcessGroup
 from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
 from ...dtypes import EXTENDED, as_dtype
@@ -38,6 +39,8 @@ class ReactantBackend(AbstractBackend):
         self._position: dict[int, int] = {}
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
+        if options.compile_cache is not None:
+            compilations.switch_off("Reactant keeps the tuning of its kernels, but no programs")
         self._use(group, start(group, options))
 
     def _use(self, group: ProcessGroup, started: Started) -> None:
