@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.arrays.checkpoint import inspect, store
+from pyreactant.arrays.checkpoint import folder as folders
+from pyreactant.arrays.checkpoint import store
 from pyreactant.arrays.checkpoint.format import Array
 
 from ._measure import Pair, interleave, timed
@@ -113,7 +114,7 @@ def listed(steps: int, repetitions: int) -> Pair:
         pr.save(Path(name, "0"), {"w": np.ones(3)})
         for step in range(1, steps):
             shutil.copytree(Path(name, "0"), Path(name, str(step)))
-        seconds = [timed(partial(inspect.list_steps, Path(name))) for _ in range(repetitions)]
+        seconds = [timed(partial(folders.list_steps, Path(name))) for _ in range(repetitions)]
     return Pair(f"list of {steps} steps", seconds, None, 0.5)
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pyreactant as pr
-from pyreactant.arrays.checkpoint.steps import steps_in
+from pyreactant.arrays.checkpoint.folder import steps_in
 from tests.harness import environment
 
 LOOP = """

@@ -29,7 +29,7 @@ Both = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of steps, o
 @app.command("list", epilog=examples("pyreactant checkpoints list run1 --json"))
 def list_steps(folder: Steps, as_json: AsJson = False) -> None:
     """List the whole steps in a folder, the latest last."""
-    from ..arrays.checkpoint.inspect import list_steps
+    from ..arrays.checkpoint.folder import list_steps
 
     steps = list_steps(folder)
     if as_json:

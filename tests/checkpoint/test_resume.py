@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.arrays.checkpoint.steps import steps_in
+from pyreactant.arrays.checkpoint.folder import steps_in
 from tests.harness import REPOSITORY, environment, run
 from tests.launch.runs import RUN
 

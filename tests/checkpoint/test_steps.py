@@ -16,7 +16,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import steps
-from pyreactant.arrays.checkpoint.inspect import list_steps, verify
+from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
+from pyreactant.arrays.checkpoint.inspect import verify
 from tests import harness
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -244,15 +245,15 @@ def test_a_killed_writer_leaves_whole_steps(tmp_path: Path, holder: Any) -> None
             time.sleep(0.001)
         other.send_signal(signal.SIGKILL)
         other.wait()
-        for step in steps.steps_in(tmp_path):
+        for step in steps_in(tmp_path):
             found = pr.restore(tmp_path / str(step))
             assert found["step"] == step
             assert set(found["w"].tolist()) == {step}
-        latest = steps.steps_in(tmp_path)[-1]
+        latest = steps_in(tmp_path)[-1]
         with pr.Checkpoints(tmp_path) as checkpoints:
             assert checkpoints.restore()["step"] == latest
         assert all(name.isdigit() for name in names(tmp_path))
-        for step in steps.steps_in(tmp_path):
+        for step in steps_in(tmp_path):
             steps.delete_step(tmp_path / str(step))
 
 

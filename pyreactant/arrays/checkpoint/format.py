@@ -19,16 +19,12 @@ from ...base.errors import FileError
 from ..dtypes import EXTENDED
 from ..sharding import Index
 
-METADATA = "_METADATA"
 STRINGS = "_strings.json"
 KEY_TYPES = "array_metadatas/process_0"
 DIGESTS = "pyreactant.json"
 STEP_METADATA = "_CHECKPOINT_METADATA"
 TEMPORARY = ".orbax-checkpoint-tmp"
 """What Orbax's names of unfinished steps contain."""
-
-ITEMS = ("state", "default", "items", "pytree")
-"""Names of the item in a step: ours and MaxText's, and those of Orbax's interfaces."""
 
 VERSION = 1
 _FORMAT = "pyreactant checkpoint"

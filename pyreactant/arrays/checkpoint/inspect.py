@@ -1,63 +1,15 @@
 """What `pyreactant checkpoints` tells of a folder, of ours or of Orbax."""
 
-import contextlib
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import FileError, MismatchError
 from . import format
+from .folder import item_of, items_in
 from .format import Array, Entry, name_of
-from .read import Item, damage, item_of, open_item
-from .steps import items_in
+from .read import Item, damage, open_item
 from .store import Ahead
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step in a folder: its number, when it was written, its bytes on disk and its leaves.
-
-    `leaves` is None if the metadata cannot be read.
-    """
-
-    number: int
-    written: float
-    nbytes: int
-    leaves: int | None
-
-
-def list_steps(folder: Path) -> list[Step]:
-    """The steps of a folder, ascending.
-
-    Raises:
-        FileError: The folder cannot be read, or has none.
-    """
-    steps = []
-    for path, item in items_in(folder).items():
-        with contextlib.suppress(FileNotFoundError):  # a run has just deleted it
-            steps.append(_step(path, item))
-    if not steps:
-        raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
-    return steps
-
-
-def _step(path: Path, item: Path) -> Step:
-    leaves = None
-    try:
-        leaves = len(json.loads((item / format.METADATA).read_text("utf-8"))["tree_metadata"])
-    except (OSError, ValueError, LookupError, TypeError):
-        pass  # `verify` says what is wrong
-    return Step(int(path.name), path.stat().st_mtime, _bytes_in(path), leaves)
-
-
-def _bytes_in(folder: str | Path) -> int:
-    """Bytes of the files in a folder; quick, because there are many."""
-    with os.scandir(folder) as entries:
-        return sum(
-            _bytes_in(entry.path) if entry.is_dir() else entry.stat().st_size for entry in entries
-        )
 
 
 def show(folder: Path) -> tuple[Item, list[tuple[Entry, Array | None]]]:

@@ -26,6 +26,7 @@ from ..sharding import Aval, Index, NamedSharding, as_sharding, intern
 from ..tree import broadcast
 from . import format
 from .agree import Agreement, shared
+from .folder import METADATA, item_of
 from .format import NUMBERS, Array, Digests, Entry, Keys, name_of, path_text
 from .store import Ahead, DamageError, Reader, tensorstore
 
@@ -80,28 +81,6 @@ def damage(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def item_of(folder: Path, prefer: str = "state") -> Path:
-    """The item in a folder: the folder itself, or the one in a step.
-
-    Raises:
-        FileError: There is none.
-    """
-    names = [".", prefer, *format.ITEMS]
-    for name in names:
-        if (folder / name / format.METADATA).is_file():
-            return folder / name if name != "." else folder
-    try:
-        inside = sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise FileError(
-            f"{folder} is no checkpoint ({error.strerror}); name the folder of a step"
-        ) from None
-    raise FileError(
-        f"{folder} is no checkpoint: a step has a folder {prefer!r} with {format.METADATA}, but "
-        f"this has {', '.join(inside[:_SHOWN]) or 'nothing'}; name the folder of a step"
-    )
-
-
 def open_item(folder: Path) -> Item:
     """An item of a checkpoint, after a look at all files that have no checksums.
 
@@ -116,7 +95,7 @@ def open_item(folder: Path) -> Item:
             digests = _digests(folder)
             types = sorted((folder / "array_metadatas").glob("process_*"))
             tree = format.read_tree(
-                (folder / format.METADATA).read_text("utf-8"),
+                (folder / METADATA).read_text("utf-8"),
                 [path.read_text("utf-8") for path in types],
                 ocdbt=(folder / "manifest.ocdbt").is_file(),
             )

@@ -22,7 +22,8 @@ from ...process import progress
 from ..runtimes.runtime import current
 from . import format
 from .agree import Agreement, host
-from .read import damage, item_of, open_item, restore_item
+from .folder import item_of, steps_in
+from .read import damage, open_item, restore_item
 from .store import Ahead, DamageError, tensorstore
 from .write import Snapshot, equal_trees, snapshot, unwritable, write
 
@@ -417,41 +418,6 @@ def _whole(step: Any) -> int:
     except (AttributeError, TypeError):
         raise InvalidArgumentError(f"step must be a whole number, got {step!r:.100}") from None
     return number
-
-
-def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
-    """The whole steps in a folder, by their numbers, each with its item; other folders are none.
-
-    Raises:
-        FileError: The folder cannot be read.
-    """
-    try:
-        paths = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
-    except OSError as error:
-        raise FileError(
-            f"{folder}: cannot be read ({error.strerror}); name a folder of steps"
-        ) from None
-    items = {}
-    for path in sorted(paths, key=lambda path: int(path.name)):
-        with contextlib.suppress(FileError):
-            items[path] = item_of(path, item)
-    return items
-
-
-def steps_in(folder: Path, item: str = "state") -> list[int]:
-    """The whole steps in a folder, ascending.
-
-    Raises:
-        FileError: The folder cannot be read, or another tool has padded its numbers with zeros.
-    """
-    paths = items_in(folder, item)
-    for path in paths:
-        if path.name != str(int(path.name)):
-            raise FileError(
-                f"{folder} must have steps without leading zeros, got {path.name!r}; rename them, "
-                f"or read one with pyreactant.restore({str(path)!r})"
-            )
-    return [int(path.name) for path in paths]
 
 
 def delete_step(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import FileError, RequirementError
+from ...base.errors import RequirementError
 from ...base.process import interrupts_held
 from ...base.words import tensorstore_reason
 from ...process import progress
@@ -24,6 +24,9 @@ IN_FLIGHT = 256 * 2**20
 _DATA_FILE = 128 * 2**20
 _COMPLETE = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
 """A chunk of zeros is written, too: otherwise a missing chunk reads as zeros."""
+
+_ERRORS = (ValueError, OSError, RuntimeError, IndexError)
+"""What tensorstore raises."""
 
 _context: Any = None
 
@@ -82,7 +85,7 @@ def write_arrays(
         Bytes of the pieces.
 
     Raises:
-        FileError: The database cannot be written.
+        OSError: The database cannot be written.
     """
     ts = tensorstore()
     opened: dict[str, Any] = {}
@@ -121,13 +124,17 @@ def write_arrays(
             progress.store_block()
         for future in opened.values():
             future.result()
-    except (ValueError, OSError, RuntimeError) as error:
-        raise _unwritable(folder, error) from None
+    except _ERRORS as error:
+        raise OSError(tensorstore_reason(error)) from None
     return written
 
 
 def merge(folder: Path, databases: Sequence[Path]) -> None:
-    """Make one database, which refers to the values in the databases of the processes."""
+    """Make one database, which refers to the values in the databases of the processes.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     ts = tensorstore()
     context = _one_context()
     try:
@@ -138,15 +145,8 @@ def merge(folder: Path, databases: Sequence[Path]) -> None:
         for copy in [part.result().experimental_copy_range_to(within) for part in parts]:
             copy.result()
         transaction.commit_async().result()
-    except (ValueError, OSError, RuntimeError) as error:
-        raise _unwritable(folder, error) from None
-
-
-def _unwritable(folder: Path, error: Exception) -> FileError:
-    return FileError(
-        f"{folder}: cannot be written ({tensorstore_reason(error)}); free some space there, or "
-        "name a folder that can be written"
-    )
+    except _ERRORS as error:
+        raise OSError(tensorstore_reason(error)) from None
 
 
 class DamageError(Exception):
@@ -184,7 +184,7 @@ class Reader:
                     raise ValueError(f"{self._file} is missing")
                 texts[name] = bytes(found.value)
             return {name: (read_array(text), text) for name, text in texts.items()}
-        except (ValueError, OSError, RuntimeError) as error:
+        except _ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def read(self, name: str, index: Index) -> Any:
@@ -201,7 +201,7 @@ class Reader:
         try:
             array = self._opened[name].result()
             return (array[index] if index else array).read()
-        except (ValueError, OSError, RuntimeError) as error:
+        except _ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def result(self, future: Any, name: str, index: Index) -> np.ndarray:
@@ -214,7 +214,7 @@ class Reader:
             block = np.asarray(future.result())
             progress.store_block()
             return block
-        except (ValueError, OSError, RuntimeError) as error:
+        except _ERRORS as error:
             place = ", ".join(f"{s.start}:{s.stop}" for s in index)
             why = tensorstore_reason(error)
             raise DamageError(f"array {name}, block [{place}]: {why}") from None

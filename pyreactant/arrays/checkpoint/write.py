@@ -38,8 +38,9 @@ from ..runtimes.runtime import Running, current
 from ..sharding import Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
+from .folder import METADATA
 from .format import NUMBERS, Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
-from .store import Reader, merge, tensorstore, write_arrays
+from .store import DamageError, Reader, merge, tensorstore, write_arrays
 
 Piece = tuple[str, Index, np.ndarray]
 
@@ -191,7 +192,7 @@ def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) 
     impls = {name_of(e.keys): e.key_impl for e in taken.entries if e.key_impl is not None}
     (folder / format.KEY_TYPES).parent.mkdir()
     texts = {
-        format.METADATA: format.tree_text(taken.entries),
+        METADATA: format.tree_text(taken.entries),
         format.STRINGS: json.dumps(taken.strings),
         format.KEY_TYPES: format.key_types_text(taken.arrays, impls),
     }
@@ -212,7 +213,7 @@ def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) 
 
 def metadata_files(folder: Path) -> list[str]:
     """The files of an item that have no checksums of their own for what they say."""
-    names = [format.METADATA, format.STRINGS, format.KEY_TYPES, "manifest.ocdbt"]
+    names = [METADATA, format.STRINGS, format.KEY_TYPES, "manifest.ocdbt"]
     return names + sorted(f"d/{path.name}" for path in (folder / "d").iterdir())
 
 
@@ -240,6 +241,11 @@ def unwritable(target: Path, nbytes: int = 0) -> Iterator[None]:
         raise FileError(
             f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}free "
             "some space, or name a folder that can be written"
+        ) from None
+    except DamageError as error:
+        raise FileError(
+            f"{target}: what was written cannot be read back on {host()} ({error}); see whether "
+            "its disk is healthy, or name a folder on another one"
         ) from None
 
 
