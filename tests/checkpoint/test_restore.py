@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.checkpoint import store, write
 from pyreactant.arrays.checkpoint.inspect import verify
+from pyreactant.base import files
 from tests import harness
 from tests.checkpoint import trees
 
@@ -390,12 +392,47 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     harness.require(harness.run(mount).returncode == 0, "a file system can be mounted")
     try:
         pr.save(tmp_path / "1", {"n": 3})
-        with pytest.raises(pr.FileError, match="No space left on device"):
+        with pytest.raises(pr.FileError) as caught:
             pr.save(tmp_path / "2", {"w": np.ones(2**20)})
+        said = str(caught.value)
+        assert said.startswith(f"{tmp_path / '2'}: cannot be written on {os.uname().nodename} (")
+        assert "No space left on device" in said
+        assert "this process writes 8388608 bytes there: free some space" in said
         assert [path.name for path in tmp_path.iterdir()] == ["1"]
         assert pr.restore(tmp_path / "1") == {"n": 3}
     finally:
         harness.run(["umount", str(tmp_path)])
+
+
+def test_what_was_written_cannot_be_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def merge(folder: Path, parts: Sequence[Path]) -> None:
+        store.merge(folder, parts)
+        for file in (folder / "d").iterdir():
+            file.write_bytes(bytes(file.stat().st_size))
+
+    monkeypatch.setattr(write, "merge", merge)
+    with pytest.raises(pr.FileError, match=r"c: what was written cannot be read back on .*\(array"):
+        pr.save(tmp_path / "c", SMALL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_disk_has_every_file_before_the_step_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = set()
+
+    def sync(path: Path) -> None:
+        synced.add(path.stat().st_ino)
+        files.sync(path)
+
+    monkeypatch.setattr(write, "sync", sync)
+    pr.save(tmp_path / "c", {**SMALL, "more": np.arange(10**6)})
+    inside = list((tmp_path / "c").rglob("*"))
+    assert len(inside) > 8
+    for path in (tmp_path, tmp_path / "c", *inside):
+        assert path.stat().st_ino in synced, path
 
 
 def test_tensorstore_is_required(tmp_path: Path) -> None:

@@ -296,6 +296,16 @@ def test_the_commands(tmp_path: Path) -> None:
         assert "checkpoint" in err
 
 
+def test_a_list_of_steps_does_not_wait_for_numpy(tmp_path: Path) -> None:
+    fill(tmp_path, [1])
+    argv = [sys.executable, "-X", "importtime", "-m", "pyreactant", "checkpoints", "list"]
+    done = harness.run([*argv, str(tmp_path)])
+    assert done.returncode == 0
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "pyreactant.arrays.checkpoint.folder" in imported
+    assert not {"numpy", "tensorstore", "jax"} & imported
+
+
 def test_steps_of_another_tool_with_zeros_before_them(tmp_path: Path) -> None:
     """The commands read them; a loop, which would not find them again, refuses them."""
     pr.save(tmp_path / "00000005", {"n": 5})

@@ -149,7 +149,7 @@ def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> 
                     part.mkdir()
                     describe = agreement.process == 0
                     write_arrays(part, taken.arrays, taken.pieces, describe=describe)
-                    _sync_folder(part)
+                    _sync(part / "d", part)
             return writes
 
         wrote = agreement.round(
@@ -204,17 +204,22 @@ def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) 
     (folder / format.DIGESTS).write_text(format.digests_text(files, arrays), encoding="utf-8")
     step = format.step_text(item, time.time_ns())
     (temporary / format.STEP_METADATA).write_text(step, encoding="utf-8")
-    for path in ((folder / format.KEY_TYPES).parent, folder / "d", folder, temporary):
-        for file in path.iterdir():
-            if file.is_file():
-                sync(file)
-        _sync_folder(path)
+    _sync((folder / format.KEY_TYPES).parent, folder / "d", folder, temporary)
 
 
 def metadata_files(folder: Path) -> list[str]:
     """The files of an item that have no checksums of their own for what they say."""
     names = [METADATA, format.STRINGS, format.KEY_TYPES, "manifest.ocdbt"]
     return names + sorted(f"d/{path.name}" for path in (folder / "d").iterdir())
+
+
+def _sync(*folders: Path) -> None:
+    """Wait until the disk has the files in these folders, and their names."""
+    for folder in folders:
+        for path in folder.iterdir():
+            if path.is_file():
+                sync(path)
+        _sync_folder(folder)
 
 
 def _sync_folder(path: Path) -> None:
