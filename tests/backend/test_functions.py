@@ -289,6 +289,18 @@ def test_registered_types_are_trees(ones: pr.ShardedArray) -> None:
     assert float(found.x.gather()[0, 0]) == 2
 
 
+def test_programs_that_differ_in_the_arguments_that_they_use(ones: pr.ShardedArray) -> None:
+    """Programs of one text are one; JAX's text leaves out arguments that are not used."""
+    twos = pr.device_put(np.full((8, 8), 2, np.float32), XY)
+    of_first, of_second = (lambda x, y: 3 * x), (lambda x, y: 3 * y)
+    assert (_first(of_first, ones, twos), _first(of_second, ones, twos)) == (3, 6)
+    programs = [pr.Program("p", jax=f) for f in (of_first, of_second)]
+    assert [float(p(ones, twos).gather()[0, 0]) for p in programs] == [3, 6]
+    exchanged = pr.compile(lambda x, y: (y, y), ones, twos)(ones, twos)
+    same = pr.compile(lambda x, y: (x, x), ones, twos)(ones, twos)
+    assert [float(y.gather()[0, 0]) for y in (*exchanged, *same)] == [2, 2, 1, 1]
+
+
 def test_memory_and_donation() -> None:
     x = pr.device_put(np.ones((512, 512), np.float32), XY)
     kept, donated = (pr.compile(lambda x: x + 1, x, donate=d) for d in ((), 0))

@@ -42,6 +42,7 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
         _traced(call),
         out_shardings=_out_shardings(call, devices),
         donate_argnums=call.donated(TREES),
+        keep_unused=True,  # a text without them would not tell programs apart
     )
     avals = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(devices, a.sharding))
