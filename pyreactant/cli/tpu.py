@@ -83,15 +83,16 @@ def create(
     from ..runs.queued.signals import Interrupted, cleaned_up
     from ..runs.queued.workers import start_ray
 
-    target = target_of(settings, wait=wait_for, python=python)
+    target = target_of(settings, wait=wait_for, python=python, transport=transport)
     target.check_settings()
+    ssh = target.ssh  # checks how the VMs are reached, in a dry run, too
     request, printed = target.request(), ""
     if dry_run:
         print(*creation_text(request, wait_for), sep="\n")
         print(f"keep       until tpu delete, or their lifetime: {cost_of_forgetting(request)}")
         return
     if ray:
-        target.ssh.check()
+        ssh.check()
     client = connect(transport)
     try:
         with telling(f"creating {request.name}") as told:

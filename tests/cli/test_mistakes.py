@@ -8,6 +8,7 @@ import pytest
 from tests import harness
 from tests.harness import environment
 
+CREATE = "tpu create --dry-run --name a --project my-project --zone europe-west4-a --topology v6e-1"
 SLICE = "run --on tpu --topology v6e-1 --project my-project --zone a-b1-c --dry-run"
 # Arguments, exit code, words of the message.
 MISTAKES = {
@@ -59,6 +60,9 @@ MISTAKES = {
     "user": (f"{SLICE} --user x=y -- -m this", 2, "--user must be a login name, got 'x=y'"),
     "flag": (f"{SLICE} --ssh-flag x -- -m this", 2, "--ssh-flag must begin with -, got 'x'"),
     "create": ("tpu create --dry-run --json", 2, "give --dry-run or --json, not both"),
+    "reached": (f"{CREATE} --ray --reach quantum", 2, "--reach must be gcloud or ssh"),
+    "transport": (f"{CREATE} --transport quantum", 2, "--transport must be rest or grpc"),
+    "port": ("run --on ray --address h:99999 --dry-run -- -m this", 2, "got port 99999 in 'h:9"),
     "check": ("crosscheck --on slurm --dry-run --json", 2, "give --dry-run or --json, not both"),
     "softmax": ("preflight softmax --topology v6e-1", 2, "a built-in program, --size is enough"),
     "hours": (

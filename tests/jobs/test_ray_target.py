@@ -39,6 +39,12 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"keep": "a day"}, "keep must be a finite number (float), got 'a day'"),
         ({"keep": 0.0}, "keep must be a positive number, got 0.0"),
         ({"timeout": -1}, "timeout must be a positive number, got -1"),
+        (
+            {"address": "head:99999"},
+            "address, or RAY_ADDRESS, must have a port from 1 to 65535, such as HOST:6379, got "
+            "port 99999 in 'head:99999'",
+        ),
+        ({"address": "ray://[::1]:0"}, "address, or RAY_ADDRESS, must have a port from 1 to 65535"),
         ({"platform": "x"}, "platform must be one of cpu, gpu, tpu, got 'x'"),
     ],
 )
@@ -134,7 +140,7 @@ def frozen() -> Iterator[str]:
 def test_a_frozen_head(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said within the limit; nothing is taken for ended."""
     require(importlib.util.find_spec("ray"), "ray")
-    monkeypatch.setattr("pyreactant.runs.places.ray.cluster._CONNECT", 3.0)
+    monkeypatch.setattr("pyreactant.runs.places.ray.cluster._GREETING", 3.0)
     job = running(frozen)
     status = job.status()
     assert status.state == "running"
@@ -149,7 +155,7 @@ def test_an_ended_job_of_a_frozen_head_is_removed(
     frozen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require(importlib.util.find_spec("ray"), "ray")
-    monkeypatch.setattr("pyreactant.runs.places.ray.cluster._CONNECT", 3.0)
+    monkeypatch.setattr("pyreactant.runs.places.ray.cluster._GREETING", 3.0)
     job = running(frozen)
     job.record.write_status(_record.Status("done", "", 0))
     store.remove(job.folder)
@@ -199,10 +205,10 @@ def test_what_is_waited_for_is_said(
 ) -> None:
     require(importlib.util.find_spec("ray"), "ray")
     monkeypatch.setattr(cluster, "_SILENT", 0.0)
-    monkeypatch.setattr(cluster, "_CONNECT", 3.0)
+    monkeypatch.setattr(cluster, "_GREETING", 3.0)
     with pytest.raises(cluster.UnreachableError, match="does not answer within 3 s"):
         cluster.Cluster(frozen).connect()
-    said = f"pyreactant: waiting for the Ray cluster at {frozen}, for 3 s at most\n"
+    said = f"pyreactant: waiting for the Ray cluster at {frozen}, for 90 s at most\n"
     assert capsys.readouterr().err == said
 
 

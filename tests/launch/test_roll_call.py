@@ -234,9 +234,14 @@ def test_nobody_listens_and_unresolvable_hosts() -> None:
         asyncio.run(enter(f"{'a' * 99}.invalid:4711", timeout=0.3))
 
 
-@pytest.mark.parametrize("kubernetes", [True, False])
-def test_a_name_that_comes_late(kubernetes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod's name exists once the pod runs; elsewhere a name is there, or is wrong."""
+@pytest.mark.parametrize(
+    ("kubernetes", "number"),
+    [(True, socket.EAI_NONAME), (False, socket.EAI_NONAME), (False, socket.EAI_AGAIN)],
+)
+def test_a_name_that_comes_late(
+    kubernetes: bool, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod's name exists once the pod runs; elsewhere a name is wrong, or its server is silent."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1" if kubernetes else "")
     monkeypatch.setattr(coordinator, "_NAME", 0.0)
     resolve = socket.getaddrinfo
@@ -248,7 +253,7 @@ def test_a_name_that_comes_late(kubernetes: bool, monkeypatch: pytest.MonkeyPatc
             return resolve(host, *args, **options)
         asked.append(host)
         if len(asked) < 4:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            raise socket.gaierror(number, "Name or service not known")
         return resolve("127.0.0.1", *args, **options)
 
     async def scenario() -> None:
@@ -258,13 +263,24 @@ def test_a_name_that_comes_late(kubernetes: bool, monkeypatch: pytest.MonkeyPatc
             (await join(at, SECRET, hello, timeout=60, progress=said.append)).close()
 
     monkeypatch.setattr(socket, "getaddrinfo", late)
-    if kubernetes:
+    comes = kubernetes or number == socket.EAI_AGAIN
+    if comes:
         asyncio.run(scenario())
-        assert said[0].endswith("(Name or service not known); in Kubernetes it may come late")
+        late_there = "; in Kubernetes it may come late" if kubernetes else ""
+        assert said[0].endswith(f"(Name or service not known){late_there}")
     else:
         with pytest.raises(RequirementError, match="does not resolve here"):
             asyncio.run(scenario())
-    assert len(asked) == (4 if kubernetes else 1)
+    assert len(asked) == (4 if comes else 1)
+
+
+def test_a_name_server_that_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    with pytest.raises(RequirementError, match=r"\(Temporary .*name server answers, or give a name"):
+        asyncio.run(enter("head.invalid:4711", timeout=0.3))
 
 
 def test_taken_port() -> None:

@@ -203,6 +203,20 @@ def test_one_process_of_a_launcher(launcher: Launcher) -> None:
             MPI | {"PMI_SIZE": "1", "PMI_RANK": "0"},
             "OMPI_COMM_WORLD_SIZE=2 contradicts PMI_SIZE=1: two launchers",
         ),
+        (
+            MPI | ONE_TASK | {"PMI_SIZE": "1", "PMI_RANK": "0"},  # of srun --mpi=pmi2
+            "Open MPI numbers this process 0 of 2, but Slurm numbers it task 0 of 1; leave mpirun "
+            "out and start with: srun --ntasks=2",
+        ),
+        (
+            ONE_HOST | {"JAX_COORDINATOR_ADDRESS": "h:1"},
+            "TPU on GKE says that this process is the only one, but JAX_COORDINATOR_ADDRESS=h:1 "
+            "says that it is one of several; set .* PYREACTANT_NUM_PROCESSES=1 to run alone",
+        ),
+        (
+            ONE_TASK | {"JAX_COORDINATOR_ADDRESS": "h:1"},
+            "Slurm says that this process is the only one, but JAX_COORDINATOR_ADDRESS=h:1 says",
+        ),
         ({"TPU_PROCESS_BOUNDS": "0,1"}, "TPU_PROCESS_BOUNDS must be whole numbers from 1"),
         (JAX | {"JAX_COORDINATOR_ADDRESS": "h:0"}, "with a port from 1 to 65535, .*got 'h:0'"),
         (JAX | {"JAX_COORDINATOR_ADDRESS": "h:x"}, "JAX_COORDINATOR_ADDRESS must .*got 'h:x'"),

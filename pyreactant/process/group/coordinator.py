@@ -172,7 +172,7 @@ class NamePatience:
     """How long to ask again for the address of a coordinator whose host does not resolve.
 
     In Kubernetes the name of a pod exists once the pod runs, so there it has the whole time for the
-    start.
+    start. So it has if the answer is that the name server does not answer just now.
 
     Args:
         address: The coordinator's address.
@@ -183,7 +183,7 @@ class NamePatience:
         self, address: str, deadline: float, environ: Mapping[str, str] = os.environ
     ) -> None:
         self._address, self._late = address, bool(environ.get("KUBERNETES_SERVICE_HOST"))
-        self._until = deadline if self._late else min(deadline, time.monotonic() + _NAME)
+        self._until, self._soon = deadline, min(deadline, time.monotonic() + _NAME)
 
     def after(self, error: Exception) -> str:
         """What to tell the user after an error of `NAME_ERRORS`, before the next attempt.
@@ -194,13 +194,17 @@ class NamePatience:
         host, _ = split_address(self._address)
         said = error.strerror if isinstance(error, socket.gaierror) else str(error)
         why = f"the host {host!r} does not resolve here ({said})"
-        if time.monotonic() < self._until:
+        silent = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+        if time.monotonic() < (self._until if self._late or silent else self._soon):
             return f"{why}; in Kubernetes it may come late" if self._late else why
-        advice = (
-            "see that its Service selects the pods and publishes those that are not ready, or give"
-            if self._late
-            else "give"
-        )
+        advice = "give"
+        if silent:
+            advice = "see that this machine's name server answers, or give"
+        elif self._late:
+            advice = (
+                "see that its Service selects the pods and publishes those that are not ready, "
+                "or give"
+            )
         raise RequirementError(
             f"coordinator_address {self._address!r}: {why}; {advice} a name or address that every "
             "process can reach"

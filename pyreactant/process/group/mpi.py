@@ -94,12 +94,14 @@ def world_of(environ: Mapping[str, str]) -> World | None:
 
 
 def _check_pmi(environ: Mapping[str, str]) -> None:
-    """Check that the variables of PMI and PMIx number this process as Open MPI's do."""
-    for ours, other in (
-        ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-        ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-        ("OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
-    ):
+    """Check that the variables of PMI and PMIx number this process as Open MPI's do.
+
+    Those of ``srun --mpi=pmi2`` say no more than Slurm's own, which are compared with mpirun's.
+    """
+    size = environ.get("SLURM_STEP_NUM_TASKS"), environ.get("SLURM_PROCID")
+    of_srun = None not in size and size == (environ.get("PMI_SIZE"), environ.get("PMI_RANK"))
+    pmi = (("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    for ours, other in (*(() if of_srun else pmi), ("OMPI_COMM_WORLD_RANK", "PMIX_RANK")):
         number, theirs = env_int(ours, environ), env_int(other, environ)
         if theirs is not None and number is not None and number != theirs:
             raise InvalidArgumentError(

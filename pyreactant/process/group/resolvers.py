@@ -128,19 +128,11 @@ def _one_process(environ: Mapping[str, str], decider: str) -> Resolution:
     try:
         if environ.get(COORDINATOR):
             raise _incomplete([COORDINATOR])
-        if environ.get(_JAX_COORDINATOR) and not environ.get("JAX_NUM_PROCESSES"):
-            raise InvalidArgumentError(
-                f"{_JAX_COORDINATOR} set but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all three "
-                f"or none, or {COUNT}=1 to run alone"
-            )
         tasks_without_job(environ)
         group = ProcessGroup(local_device_ids=local_devices(environ))
     except InvalidArgumentError as error:
         return Resolution(name, "the variables contradict each other", error=error)
     return Resolution(name, "no launcher started several processes", group=group)
-
-
-_JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
 
 
 def _incomplete(given: Sequence[str]) -> InvalidArgumentError:

@@ -29,8 +29,8 @@ from .cluster import Cluster, UnreachableError, cluster_at, keep
 if TYPE_CHECKING:
     from ....base.slices.topology import Topology
 
-_ASK, _BRING, _END = 40.0, 3600.0, 120.0
-"""Seconds for a question, for files, and until a cancelled job is gone."""
+_STATUS, _ASK, _BRING, _END = 30.0, 40.0, 3600.0, 120.0
+"""Seconds for the state, for an order, for files, and until a cancelled job is gone."""
 _NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 
@@ -87,6 +87,15 @@ class Ray(Target):
                 f"{argument('num_gpus')}"
             )
         self._slice()
+        self._check_port()
+
+    def _check_port(self) -> None:
+        host, _, port = (self.address or "").rpartition(":")
+        if host and port.isdecimal() and not 0 < int(port) < 65536:
+            raise InvalidArgumentError(
+                f"{argument('address')}, or RAY_ADDRESS, must have a port from 1 to 65535, such as "
+                f"HOST:6379, got port {port} in {self.address!r}"
+            )
 
     def check(self) -> None:
         """As `Target.check`."""
@@ -159,7 +168,7 @@ class Ray(Target):
                 return status
             return self._gone(record, _NOT_STARTED)
         try:
-            answer = self._ask(record, "status", _ASK)
+            answer = self._ask(record, "status", _STATUS)
         except UnreachableError as error:
             return dataclasses.replace(status, reason=str(error))
         if "absent" in answer:

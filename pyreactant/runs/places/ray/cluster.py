@@ -23,6 +23,10 @@ from ....process.group.coordinator import NAME_ERRORS
 
 _CONNECT = 90.0
 """Seconds for the connection to a cluster; Ray itself waits longer."""
+_GREETING = 10.0
+"""Seconds for the first word of a head that is asked as any server of gRPC is."""
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The preface of HTTP/2 (RFC 9113, 3.4), with settings that say nothing."""
 _SILENT = 5.0
 """Seconds after which a line says what is waited for."""
 _HERE = "auto"
@@ -63,6 +67,10 @@ class Cluster:
     def ask(self, limit: float, **request: Any) -> dict[str, Any]:
         """Send a request to the child, and wait for its answer.
 
+        Args:
+            limit: Seconds for the answer, and for a connection that must be made before.
+            request: What is asked.
+
         Raises:
             UnreachableError: The cluster does not answer.
             FileError: The child cannot write what it brings.
@@ -73,7 +81,7 @@ class Cluster:
                 if time.monotonic() - at < _FORGIVE:
                     raise UnreachableError(str(before), gone=before.gone)
             try:
-                self.connect()
+                self.connect(limit)
                 assert self._child is not None
                 assert self._child.stdin is not None
                 self._child.stdin.write(json.dumps(request).encode() + b"\n")
@@ -92,17 +100,34 @@ class Cluster:
             raise UnreachableError(f"{self._name} refused: {answer['error']}")
         return answer
 
-    def connect(self) -> None:
+    def connect(self, limit: float = _CONNECT) -> None:
         """Start the child, unless it runs.
+
+        Args:
+            limit: Seconds that it may take at most.
 
         Raises:
             UnreachableError: The cluster does not answer, or refuses.
         """
         if self._child is not None and self._child.poll() is None:
             return
-        failure = _failure(self.address)  # Ray itself would try for a long time
+        limit = min(limit, _CONNECT)
+        waiting = threading.Timer(
+            _SILENT, say, [f"waiting for {self._name}, for {limit:g} s at most"]
+        )
+        waiting.daemon = True
+        waiting.start()
+        try:
+            self._connect(limit)
+        finally:
+            waiting.cancel()
+
+    def _connect(self, limit: float) -> None:
+        failure = _failure(self.address, greeting=True)  # Ray itself would try for a long time
         if isinstance(failure, ConnectionRefusedError):
             raise self._absent()
+        if isinstance(failure, TimeoutError):
+            raise self._silent(_GREETING)
         if isinstance(failure, NAME_ERRORS):
             why = failure.strerror if isinstance(failure, OSError) else failure
             raise UnreachableError(
@@ -120,15 +145,7 @@ class Cluster:
             start_new_session=True,  # Ctrl-C is for this process
         )
         _open.append(self)
-        waiting = threading.Timer(
-            _SILENT, say, [f"waiting for {self._name}, for {_CONNECT:g} s at most"]
-        )
-        waiting.daemon = True
-        waiting.start()
-        try:
-            answer = self._answer(_CONNECT)
-        finally:
-            waiting.cancel()
+        answer = self._answer(limit)
         if "error" not in answer:
             self.address = answer["connected"]
             return
@@ -136,6 +153,13 @@ class Cluster:
         if self.address == _HERE:
             raise self._absent()
         raise UnreachableError(f"{self._name} cannot be reached: {text}")
+
+    def _silent(self, limit: float, *, gone: bool = False) -> UnreachableError:
+        return UnreachableError(
+            f"{self._name} does not answer within {limit:g} s; see whether its head runs, and try "
+            "again",
+            gone=gone,
+        )
 
     def _absent(self) -> UnreachableError:
         if self.address == _HERE:
@@ -163,11 +187,7 @@ class Cluster:
         while b"\n" not in self._input:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                raise UnreachableError(
-                    f"{self._name} does not answer within {limit:g} s; see whether its head runs, "
-                    "and try again",
-                    gone=_refused(self.address),
-                )
+                raise self._silent(limit, gone=_refused(self.address))
             if not (data := os.read(descriptor, 65536)):
                 assert self._log is not None
                 self._log.seek(0)
@@ -213,8 +233,14 @@ def _refused(address: str) -> bool:
     return isinstance(_failure(address), ConnectionRefusedError)
 
 
-def _failure(address: str) -> OSError | UnicodeError | None:
-    """Why no connection to an address is made within 3 s; None if it is, or it has no port."""
+def _failure(address: str, *, greeting: bool = False) -> OSError | UnicodeError | None:
+    """Why no connection to an address is made; None if one is, or if the address has no port.
+
+    Args:
+        address: As for `ray.init`.
+        greeting: Whether what listens there must say a word, too. The kernel takes connections for
+            a head that is stopped.
+    """
     if address == _HERE:  # Ray notes the cluster that was started here last
         noted = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")  # noqa: S108
         with contextlib.suppress(OSError, ValueError):
@@ -223,7 +249,11 @@ def _failure(address: str) -> OSError | UnicodeError | None:
     if not host or not port.isdigit():
         return None
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), 3):
+        with socket.create_connection((host.strip("[]"), int(port)), _GREETING) as connection:
+            if greeting:
+                connection.sendall(_HELLO)
+                with contextlib.suppress(ConnectionError):  # one with TLS hangs up
+                    connection.recv(1)
             return None
     except (OSError, UnicodeError) as error:
         return error
