@@ -165,8 +165,11 @@ def _reported(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -
     Raises:
         InvalidArgumentError: Another supervisor chooses the folder.
     """
+    from ..process.group.group import env_int
     from ..process.group.resolvers import resolve
     from ..runs import keeper
+    from ..runs.record import report_in
+    from ..runs.supervisor.options import run_folder
     from ..runs.supervisor.unstarted import others_told
 
     alone = keeper.is_alone(options.processes)
@@ -179,19 +182,20 @@ def _reported(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -
     with reserved_stdout():
         code = _listed(dataclasses.replace(options, folder=folder), supervise)
         if alone or resolve().process_index == 0:
-            _print_report(os.environ.get(JOB) if alone else None, folder, code)
+            own = run_folder(folder, env_int("SLURM_RESTART_COUNT") or 0)
+            _print_report(os.environ.get(JOB) if alone else None, folder, code, report_in(own))
     return code
 
 
-def _print_report(job: str | None, folder: Path | None, code: int) -> None:
+def _print_report(
+    job: str | None, folder: Path | None, code: int, report: Mapping[str, Any]
+) -> None:
     """Print how a run ended as JSON, where standard output was before `reserved_stdout`."""
-    files = [] if folder is None else [*folder.glob("report.json"), *folder.glob("*/report.json")]
-    latest = max(files, key=lambda file: file.stat().st_mtime, default=None)
     document = {
         "id": job,
         "exit_code": code,
         "folder": folder and str(folder.absolute()),
-        "report": latest and json.loads(latest.read_bytes()),
+        "report": report or None,
     }
     write_output(f"{json.dumps(document, indent=2)}\n", STDOUT, overwrite=True)
 
@@ -285,7 +289,7 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         started, code = _kept(spec) if spec.on.stays else _followed(spec)
         if as_json:
             job, run = (started.id, started.record.run) if started else (None, None)
-            _print_report(job, run, code)
+            _print_report(job, run, code, started.record.report() if started else {})
     return code
 
 

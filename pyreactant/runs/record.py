@@ -193,17 +193,12 @@ class Record:
 
     def report(self) -> dict[str, Any]:
         """The supervisor's report; empty if there is none."""
-        report: dict[str, Any] = {}
-        # A cross-check has a folder for each runtime; the first that failed counts.
         run = self._last_restart() or self.run
-        for path in (run / "report.json", *sorted(run.glob("*/report.json"))):
-            with contextlib.suppress(OSError, ValueError):
-                read = json.loads(path.read_text(encoding="utf-8"))
-                if isinstance(read, dict) and "cause" in read:
-                    report = report or read
-                    if read.get("exit_code"):
-                        return read
-        return report
+        if own := report_in(run):
+            return own
+        # A cross-check has a folder for each runtime; the first that failed counts.
+        reports = [*filter(None, map(report_in, sorted(run.glob("*/"))))]
+        return next((r for r in reports if r.get("exit_code")), reports[0] if reports else {})
 
     def _last_restart(self) -> Path | None:
         """The supervisor's folder after Slurm has started the job again; None before."""
@@ -277,6 +272,15 @@ class Record:
         except (OSError, ValueError, RecursionError) as error:
             raise DamagedError(self.folder, name, error) from None
         return content if isinstance(content, dict) else {}
+
+
+def report_in(folder: Path) -> dict[str, Any]:
+    """The report of a run in its folder; empty if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        read = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        if isinstance(read, dict) and "cause" in read:
+            return read
+    return {}
 
 
 def jobs_folder() -> Path:

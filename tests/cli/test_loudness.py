@@ -1,6 +1,7 @@
 """What all commands have: -q, -v, --json; the help of a command, and colours."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,9 +20,11 @@ NO_RESULT = {"help", "jobs logs", "jobs attach", "tpu ssh"}
 """Commands whose output is a text of others."""
 
 
-def run(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str, folder: Path | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *words]
-    env = environment()
+    env = environment(**settings)
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
@@ -84,6 +87,17 @@ def test_a_run_as_json(tmp_path: Path) -> None:
     assert "from the program" in (tmp_path / "here" / "process-0.log").read_text()
     shown = run("jobs", "status", document["id"], "--json")
     assert json.loads(shown.stdout)["exit_code"] == 1
+
+
+def test_the_report_of_a_run_as_json_is_its_own(tmp_path: Path) -> None:
+    """A job that Slurm starts again has the reports of earlier starts beside it."""
+    earlier = tmp_path / "here" / "report.json"
+    earlier.parent.mkdir()
+    earlier.write_text('{"cause": "timeout"}')
+    os.utime(earlier, (2**32, 2**32))
+    words = ("run", "--json", "-n", "1", "--out", "here", "--", "python", "-c", "pass")
+    done = run(*words, folder=tmp_path, SLURM_RESTART_COUNT="1")
+    assert json.loads(done.stdout)["report"]["cause"] == "done", done.stderr
 
 
 def test_a_run_as_json_that_does_not_start(tmp_path: Path) -> None:

@@ -137,9 +137,7 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     Raises:
         FileError: The folder is not empty, is a file, or cannot be made.
     """
-    chosen = folder or Path(RUNS, name)
-    if restart:
-        chosen = chosen / f"restart-{restart}"
+    chosen = run_folder(folder or Path(RUNS, name), restart)
     try:
         taken = chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir()))
         if not taken:
@@ -160,6 +158,11 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             f"the run's folder {str(chosen)!r} {why}; name another with {argument('folder')}"
         )
     return chosen.resolve()
+
+
+def run_folder(folder: Path, restart: int) -> Path:
+    """The folder with logs and report of one start of a job, which may be a requeued one."""
+    return folder / f"restart-{restart}" if restart else folder
 
 
 def release(folder: Path) -> None:
