@@ -1,5 +1,6 @@
 """A job on two hosts whose Ray worker of process 1 is killed; prints what the caller learns."""
 
+import json
 import os
 import re
 import signal
@@ -51,6 +52,14 @@ if __name__ == "__main__":
     where = re.escape(f"process 1 on {error.host}") + r" \(127\.0\.1\.\d+\) was lost"
     assert re.search(where, str(error)), error
     assert f"its Ray worker (pid {pid}) ended" in str(error), error
+    assert "waiting" in (job.record.run / "process-1.log").read_text()
+    report = json.loads((job.record.run / "report.json").read_text())
+    assert (report["cause"], report["exit_code"]) == ("lost", 6), report
+    assert len(report["processes"]) == 2, report
+    assert report["started"], report
+    assert report["folder"] == str(job.record.run), report
+    text = (job.record.run / "report.txt").read_text()
+    assert re.match(f"lost: {where}", text), text
     print("lost was named")
     queued = pr.submit(wait, on=pr.targets.Ray(num_gpus=1, platform="cpu"))
     while queued.status().state != "queued" or not queued.status().reason:

@@ -63,6 +63,11 @@ class Run:
         done = self.cluster.run(list(words))
         assert done.returncode == 0, done
 
+    def report(self) -> str:
+        """The report of the run, as text."""
+        (file,) = self.folder.glob("state/pyreactant/jobs/*/run/report.txt")
+        return file.read_text()
+
     def end(self) -> tuple[int, str, str, dict[str, object]]:
         """The caller's exit code, what it printed, and the job as `jobs list` shows it."""
         printed, said = self.process.communicate(timeout=100)
@@ -90,6 +95,17 @@ def test_a_node_that_fails(cluster: Cluster, tmp_path: Path) -> None:
     assert (code, printed) == (6, ""), said
     assert "a node of the job failed" in said
     assert (row["state"], row["exit_code"]) == ("failed", 6)
+    assert run.report().startswith("lost: a node of the job failed; ")
+
+
+def test_a_job_that_is_cancelled_in_slurm(cluster: Cluster, tmp_path: Path) -> None:
+    run = Run(cluster, tmp_path)
+    run.slurm("scancel", str(run.number))
+    code, printed, said, row = run.end()
+    assert (code, printed) == (130, ""), said
+    assert (row["state"], row["exit_code"]) == ("cancelled", 130)
+    assert run.report().startswith("interrupted: cancelled in Slurm; ")
+    assert "exit code 130, after" in run.report()
 
 
 def test_a_batch_script_that_slurm_cannot_start(cluster: Cluster, tmp_path: Path) -> None:

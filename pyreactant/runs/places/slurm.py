@@ -47,6 +47,7 @@ from ..record import (
 )
 from ..spec import MIN_PROCESSES, command_line, option
 from ..supervisor.cause import EXIT_CODES
+from ..supervisor.report import RunReport
 from ..supervisor.state import exit_text
 from .slurm_jobs import (
     Command,
@@ -114,6 +115,10 @@ _BY_SLURM = {
     "REVOKED": _end("lost", "another cluster of the federation has the job"),
 }
 """How a job ended that Slurm itself ended, by the state that Slurm shows."""
+
+_BY_USER = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+_BY_REASON = {"NodeDown": _BY_SLURM["NODE_FAIL"], "TimeLimit": _BY_SLURM["TIMEOUT"]}
+"""The same by Slurm's reason, which shows while Slurm still ends the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,9 +254,7 @@ class Slurm(Target):
                         f"scontrol show job {number}"
                     )
                 time.sleep(0.2)
-        return record.write_status(
-            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-        )
+        return record.write_status(_retell(record, _BY_USER))
 
     def asked(self) -> dict[str, object]:
         """What is asked of sbatch, by its names of options."""
@@ -345,9 +348,13 @@ def keep(record: Record) -> Status:
     if not report:
         return replace(ran, state="running")
     if report["cause"] in VAGUE:
-        # Slurm knows who sent a signal, or that a node failed, but says it when this process has
-        # ended: to `status`.
-        return Status("running", "its processes have ended", int(report["exit_code"]))
+        # Slurm knows who sent a signal, or that a node failed, but says all of it when this process
+        # has ended: to `status`.
+        code = int(report["exit_code"])
+        if by_slurm := _BY_REASON.get(job_fields(JobId(number)).get("Reason", "")):
+            _retell(record, by_slurm)
+            code = by_slurm.exit_code or code
+        return Status("running", "its processes have ended", code)
     return ended(record, int(report["exit_code"]))
 
 
@@ -396,6 +403,20 @@ def _requeue(target: Slurm, number: int) -> None:
         time.sleep(_LIMIT)  # Slurm ends this script during the sleep
 
 
+def _retell(record: Record, by_slurm: Status) -> Status:
+    """Let the report of the run say what Slurm did, of which its processes saw a signal only.
+
+    Returns:
+        How the job ended.
+    """
+    report = RunReport.of(record.report())
+    cause = "interrupted" if by_slurm.state == "cancelled" else by_slurm.cause
+    if report is not None and report.cause in VAGUE and report.cause != cause:
+        why = by_slurm.reason.removeprefix(f"{cause}: ")
+        report.retold(cause, why).write(Path(report.folder))
+    return by_slurm
+
+
 def _after(record: Record, state: str) -> Status:
     """How a job ended that Slurm runs no more; what Slurm itself did to it decides."""
     noted = record.status()
@@ -408,16 +429,14 @@ def _after(record: Record, state: str) -> Status:
     if noted.ended:
         return noted
     if record.cancelling:
-        return record.write_status(
-            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-        )
+        return record.write_status(_retell(record, _BY_USER))
     report = record.report()
     if not report and state == "COMPLETED" and record.origin != "submit":
         return record.write_status(Status("done", "", ExitCode.DONE))  # its runs have a report each
     cause = report.get("cause", "")
     vague = cause in VAGUE
     if (by_slurm := _BY_SLURM.get(state)) and (vague or not report or cause != by_slurm.cause):
-        return record.write_status(by_slurm)
+        return record.write_status(_retell(record, by_slurm))
     if report and not ((vague or cause == "done") and _killed(record)):
         return record.write_status(ended(record, int(report["exit_code"])))
     fields = _fields(record)

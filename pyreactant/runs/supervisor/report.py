@@ -31,7 +31,7 @@ from ...base.errors import FileError, PyReactantError, RequirementError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
 from ...process.events import Compiled, Raised
-from .cause import Failure, failure
+from .cause import EXIT_CODES, Failure, failure
 from .output import own_lines, plain, say
 from .state import ProcessState, utc
 
@@ -103,6 +103,31 @@ class RunReport(HasPage):
     refused: Sequence[str] = ()
     mutual_tls: str = ""
     notes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "RunReport | None":
+        """The report of which this is the data; None if it is none that this version wrote."""
+        if not data.keys() >= {"schema", *cls.__slots__} or data["schema"] != SCHEMA:
+            return None
+        return cls(**{name: data[name] for name in cls.__slots__})
+
+    def retold(self, cause: str, why: str) -> "RunReport":
+        """This report with the cause that somebody knows who sees more than the processes.
+
+        Args:
+            cause: A key of `EXIT_CODES`.
+            why: What comes before the sentence that the supervisor wrote.
+        """
+        summary = f"{why}; {self.summary}"
+        return replace(self, cause=cause, exit_code=EXIT_CODES[cause], summary=summary)
+
+    def moved(self, folder: Path) -> "RunReport":
+        """This report with logs in another folder, into which they were copied."""
+        rows = [
+            {**row, "log": row["log"] and str(folder / Path(row["log"]).name)}
+            for row in self.processes
+        ]
+        return replace(self, folder=str(folder), processes=rows)
 
     @property
     def broken_logs(self) -> list[str]:

@@ -14,6 +14,7 @@ import os
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,23 +180,31 @@ def _fetch(keeper: Any, folder: Path) -> None:
         ) from None
     finally:
         packed.unlink(missing_ok=True)
-    if status.get("lost") and record.report().get("cause", "lost") in VAGUE:
-        _report_lost(record.run, status["lost"])
+    report = RunReport.of(record.report())
+    if status.get("lost") and (report is None or report.cause in VAGUE):
+        report = _lost(report, status["lost"])
+    if report is not None:
+        report.moved(record.run).write(record.run)
 
 
-def _report_lost(run: Path, lost: dict[str, Any]) -> None:
-    """Write the report of a run whose Ray worker was lost, which no supervisor could name."""
-    RunReport(
+def _lost(report: RunReport | None, lost: dict[str, Any]) -> RunReport:
+    """The report of a run whose Ray worker was lost, which no supervisor could name."""
+    report = report or RunReport(
         cause="lost",
         exit_code=ExitCode.LOST,
-        summary=lost["summary"],
-        first_error={"process": lost["process"], "host": lost["host"]},
+        summary="it left no report",
+        first_error=None,
         processes=[],
         seconds=0.0,
         started="",
-        folder=str(run),
+        folder="",
         command=[],
-    ).write(run)
+    )
+    named = {"process": lost["process"], "host": lost["host"]}
+    first = report.first_error or {}
+    if first.get("process") == lost["process"]:
+        named = {**first, **named}
+    return replace(report.retold("lost", lost["summary"]), first_error=named)
 
 
 def _close(keeper: Any) -> None:

@@ -46,7 +46,10 @@ _REMOVE = """
     sleep "$pause"
     rm -rf "$1" && break
   done
-  if [ -n "$2" ] && [ -z "$(ls -d "$2"/host-*)" ]; then rm -rf "$2"; fi
+  if [ -n "$2" ] && [ -d "$2" ]; then
+    sleep 20 # the keeper may still bring the logs
+    if [ -z "$(ls -d "$2"/host-*)" ]; then rm -rf "$2"; fi
+  fi
 } <&0 >/dev/null 2>&1 &
 """
 
@@ -233,6 +236,7 @@ class Keeper:
         }
         self._touched = time.monotonic()
         self._begun = self._cancelled = False
+        self._name = f"pyreactant-job-{secrets.token_hex(8)}"
         self._hosts: list[Any] = []
         self._places: list[dict[str, Any]] = []
         self._held: list[Any] = []
@@ -391,8 +395,7 @@ class Keeper:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        asked, remote = self._asked, ray.remote(Host)
-        name = f"pyreactant-job-{secrets.token_hex(8)}"
+        asked, remote, name = self._asked, ray.remote(Host), self._name
         resources = {"TPU": asked["chips"]} if asked["topology"] else {}
         started = [
             remote.options(
@@ -463,6 +466,7 @@ class Keeper:
                 except ray.exceptions.RayError:
                     ended = None
                     self._note_lost(index)
+                    self._hosts[index] = self._in_its_place(index)
                 if deadline is None and (ended is None or ended or not index):
                     deadline = time.monotonic() + _AFTER_FIRST
             if self._cancelled and not asked_to_end:
@@ -494,6 +498,16 @@ class Keeper:
                 "summary": f"process {index} on {where} was lost: its Ray worker (pid "
                 f"{place['pid']}) ended",
             }
+
+    def _in_its_place(self, index: int) -> Any:
+        """An actor on the host of one that is gone, for the log there."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = self._places[index]["node"]
+        there = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        remote = ray.remote(Host)
+        return remote.options(num_cpus=0, scheduling_strategy=there).remote(self._name)
 
     def _collect(self) -> None:
         """Bring logs, report and value of the hosts that still answer."""
