@@ -25,28 +25,48 @@ _PACKAGE = "pyreactant"
 
 def cache_folder() -> Path:
     """Folder for files that can be recreated: ``~/.cache/pyreactant``."""
-    import platformdirs
-
-    return platformdirs.user_cache_path(_PACKAGE)
+    return _folder("cache")
 
 
 def config_folder() -> Path:
     """Folder for settings: ``~/.config/pyreactant``."""
-    import platformdirs
-
-    return platformdirs.user_config_path(_PACKAGE)
+    return _folder("config")
 
 
 def state_folder() -> Path:
     """Folder for records that outlive a process: ``~/.local/state/pyreactant``."""
+    return _folder("state")
+
+
+def _folder(kind: str) -> Path:
     import platformdirs
 
-    return platformdirs.user_state_path(_PACKAGE)
+    try:
+        path: Path = getattr(platformdirs, f"user_{kind}_path")(_PACKAGE)
+    except RuntimeError:  # no HOME, and no entry of the account, as in some containers
+        raise RequirementError(
+            f"this account must have a home folder, but has none; set HOME, or "
+            f"XDG_{kind.upper()}_HOME, to a folder that you can write"
+        ) from None
+    return path
 
 
 def earlier_state_folder() -> Path | None:
     """The `state_folder` of earlier versions on macOS; None on Linux."""
     return Path.home() / ".local" / "state" / _PACKAGE if sys.platform == "darwin" else None
+
+
+def check_home(folder: Path) -> None:
+    """Check, before a folder is made, that it is in no home folder that does not exist.
+
+    Root could make that. Accounts of services have such homes, as Debian's /nonexistent.
+
+    Raises:
+        PermissionError: It is in one.
+    """
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises if there is none
+    if folder.is_relative_to(home) and not home.exists():
+        raise PermissionError(errno.EACCES, f"the home folder {home} does not exist")
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -216,7 +216,7 @@ def install(record: Record) -> None:
         return
     digest = hashlib.sha256(f"{sys.version}\n".encode() + file.read_bytes()).hexdigest()[:16]
     folder = cache_folder() / "requirements" / digest
-    with written(folder):
+    with written(folder, "set XDG_CACHE_HOME to a folder that you can write"):
         private_folder(folder.parent)
         lock = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import FileError, RequirementError
-from ..base.files import replacing, state_folder
+from ..base.files import check_home, replacing, state_folder
 from .spec import is_made_of
 
 if TYPE_CHECKING:
@@ -396,6 +396,7 @@ def _from_version_0_1(data: dict[str, Any]) -> dict[str, Any]:
 
 def private_folder(folder: Path) -> None:
     """Make a folder, and those above it, that only the user can read."""
+    check_home(folder)
     with contextlib.suppress(FileExistsError):  # another thread or process may make it, too
         try:
             folder.mkdir(mode=0o700)

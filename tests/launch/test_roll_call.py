@@ -279,7 +279,7 @@ def test_a_name_server_that_stays_silent(monkeypatch: pytest.MonkeyPatch) -> Non
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
-    with pytest.raises(RequirementError, match=r"\(Temporary .*name server answers, or give a name"):
+    with pytest.raises(RequirementError, match=r"\(Temporary .*name server answers, or give"):
         asyncio.run(enter("head.invalid:4711", timeout=0.3))
 
 

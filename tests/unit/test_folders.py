@@ -9,9 +9,13 @@ import platformdirs.macos
 import pytest
 
 from pyreactant.base import files
+from pyreactant.base.errors import PyReactantError
 from pyreactant.fit.compiler import ask
 from pyreactant.julia.place import pointers
+from pyreactant.process.group import ProcessGroup
+from pyreactant.process.group.coordinator import run_secret
 from pyreactant.runs.queued.journal import Entry, Journal, entry
+from pyreactant.runs.record import create
 from tests.gcloud.cloud import slice_request
 
 CASES = [
@@ -80,3 +84,31 @@ def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:
     journal.forget("old")
     journal.forget("new")
     assert list(journal.entries()) == list(earlier.entries()) == []
+
+
+@pytest.mark.filterwarnings("ignore:the preflight cache cannot be written")
+def test_no_home_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root could make Debian's /nonexistent."""
+    monkeypatch.setenv("HOME", str(tmp_path / "absent"))
+    for _, variable, _ in CASES:
+        monkeypatch.delenv(variable, raising=False)
+    group = ProcessGroup(2, 0, "localhost:4711")
+    for write, setting in (
+        (lambda: create("x", "local", {}), "set XDG_STATE_HOME to a folder"),
+        (lambda: Journal().write(entry(slice_request(), "a", asked=0.0, kept=False)), "XDG_STATE"),
+        (lambda: run_secret(group, {}), "set PYREACTANT_SECRET, the same on every process"),
+    ):
+        with pytest.raises(PyReactantError, match=f"the home folder .* does not exist.*{setting}"):
+            write()
+    ask.write_answer("0" * 64, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_account_without_a_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", absent)
+    with pytest.raises(PyReactantError, match=r"must have a home .*set HOME, or XDG_STATE_HOME"):
+        create("x", "local", {})

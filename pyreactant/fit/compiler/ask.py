@@ -18,7 +18,7 @@ from ..._version import __version__
 from ...base.child import TPU, Activity, ask_child, import_path, without
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
 from ...base.facts import package_version, required, satisfies
-from ...base.files import cache_folder, replacing
+from ...base.files import cache_folder, check_home, replacing
 from ...base.slices.topology import Topology
 from ...base.words import is_too_large, unknown_call
 
@@ -293,6 +293,7 @@ def write_answer(key: str, answer: Mapping[str, Any]) -> None:
     """Store an answer; a failure is only a warning."""
     path = _path(key)
     try:
+        check_home(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"key": key, "answer": answer})
         with replacing(path) as partial:

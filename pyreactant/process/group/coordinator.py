@@ -27,7 +27,7 @@ from ...base.errors import (
     RequirementError,
 )
 from ...base.facts import package_version
-from ...base.files import config_folder
+from ...base.files import check_home, config_folder
 from .group import ProcessGroup, split_address
 
 SECRET = "PYREACTANT_SECRET"  # noqa: S105 - the variable's name
@@ -104,6 +104,7 @@ def _key_file() -> Path:
     try:
         if path.exists():
             return path
+        check_home(path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:

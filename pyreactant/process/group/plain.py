@@ -279,12 +279,12 @@ def plain(environ: Mapping[str, str]) -> Resolution:
             return Resolution(NAME, f"{launcher.name}: not resolved", evidence, error=error)
         return Resolution(NAME, f"{launcher.name} started this process", evidence, group)
     if environ.get(_JAX[0]) and not environ.get("JAX_NUM_PROCESSES"):
-        error = InvalidArgumentError(
+        lone = InvalidArgumentError(
             f"{_JAX[0]} set but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all three or none, or "
             f"{COUNT}=1 to run alone"
         )
         evidence = defined_variables(_JAX, environ)
-        return Resolution(NAME, "the address of process 0 is for several", evidence, error=error)
+        return Resolution(NAME, "the address of process 0 is for several", evidence, error=lone)
     return Resolution(NAME, "no variable of theirs says that there are several processes")
 
 

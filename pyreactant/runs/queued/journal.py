@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from ...base.errors import RequirementError
-from ...base.files import earlier_state_folder, replacing, state_folder
+from ...base.files import check_home, earlier_state_folder, replacing, state_folder
 from ...base.settings import JOB
 from ..spec import is_made_of
 from .request import HEARTBEAT_LABEL, KEPT_LABEL, RESOURCE_PATH, Node, SliceRequest
@@ -125,6 +125,7 @@ class Journal:
         text = json.dumps({"schema": _SCHEMA, **asdict(entry)}, indent=1)
         first = entry.run not in self._locks
         try:
+            check_home(self.folder)
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if first:
                 lock = (self.folder / f"{entry.run}.lock").open("wb")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...base.errors import DeadlineError, ExitCode, FileError, InvalidArgumentError, PyReactantError
-from ...base.files import is_full, state_folder, unpack, writing
+from ...base.files import check_home, is_full, state_folder, unpack, writing
 from ...process.group.group import join_address
 from ..supervisor import RunReport
 from ..supervisor.program import find_program
@@ -198,6 +198,7 @@ def start_ray(job: Job, workers: Sequence[Worker], lease: Lease) -> str:
     request, token, head = job.request, secrets.token_hex(32), workers[0].internal
     file = state_folder() / "ray" / f"{request.project}-{request.zone}-{request.name}.token"
     with writing(file, "set XDG_STATE_HOME to a folder that you can write"):
+        check_home(file)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
