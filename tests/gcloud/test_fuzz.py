@@ -49,13 +49,13 @@ faults = st.builds(
 absent = st.dictionaries(st.sampled_from(STATES[:-1]), st.sampled_from(sorted(ABSENT)), max_size=3)
 
 
-def deleter_of(made: Cloud, lines: list[str]) -> Any:
+def deleter_of(made: Cloud, lines: list[str], patience: float, limit: float) -> Any:
     from pyreactant.runs.queued.client import Client
     from pyreactant.runs.queued.deletion import Deleter
     from pyreactant.runs.queued.journal import Journal
 
-    client = Client(environ=made.settings, patience=0.1)
-    return Deleter(client, Journal(made.state), lines.append, 0.5, pause=0.01, unseen=0.1)
+    client = Client(environ=made.settings, patience=patience)
+    return Deleter(client, Journal(made.state), lines.append, limit, pause=0.01, unseen=0.1)
 
 
 def notes(made: Cloud) -> list[Path]:
@@ -76,13 +76,15 @@ def left_behind(made: Cloud, asked: float) -> None:
     (folder / "run1.lock").touch()
 
 
-def act(made: Cloud, action: str, lines: list[str]) -> bool:
+def act(
+    made: Cloud, action: str, lines: list[str], *, patience: float = 0.1, limit: float = 0.5
+) -> bool:
     """Do it; whether its command would end with 0."""
     from pyreactant.runs.queued.deletion import Collector
     from pyreactant.runs.queued.lifecycle import Lease
     from pyreactant.runs.queued.signals import cleaned_up
 
-    deleter = deleter_of(made, lines)
+    deleter = deleter_of(made, lines, patience, limit)
     try:
         if action == "launcher":
             lease = Lease(deleter, slice_request(), "run1", bare=0.2)
@@ -120,7 +122,7 @@ def check(action: str, script: Any, wrong: list[Fault], lacking: dict[str, str])
             note.write_text(json.dumps({**json.loads(note.read_text()), "asked": 0.0}))
             note.with_suffix(".lock").unlink()
             note.with_suffix(".lock").touch()  # its launcher is dead
-        act(made, "gc", lines)
+        act(made, "gc", lines, patience=60, limit=60)  # on a busy machine, too
         assert (api.left(), notes(made)) == ([], []), lines
 
 

@@ -241,3 +241,23 @@ def test_without_a_folder_each_run_makes_its_own(tmp_path: Path) -> None:
             [*RUN, program], cwd=tmp_path, env=environment(), check=True, capture_output=True
         )
     assert len(list(tmp_path.glob("pyreactant-runs/*/report.json"))) == 2
+
+
+LEAVES_FILES_OPEN = """
+import atexit, os, sys, time
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "0":
+    time.sleep(1000)
+atexit.register(time.sleep, 1000)  # as JAX's, which waits for the others
+text, binary = open("text", "w"), open("binary", "wb")
+text.write("results")
+binary.write(b"results")
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["raise ValueError(1)", "sys.exit(4)"])
+def test_what_a_program_that_fails_wrote_is_kept(end: str, tmp_path: Path) -> None:
+    """Also in files that it has not closed, although its exit hooks do not end."""
+    run = run_script(tmp_path, LEAVES_FILES_OPEN.format(end=end), "-n", "2")
+    assert run.code == 1, run
+    assert (tmp_path / "text").read_text() == (tmp_path / "binary").read_text() == "results"

@@ -3,13 +3,22 @@
 import json
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness import QUICK_COMPILING, environment, free_port, spawn
-from tests.launch.runs import RUN, Run, left_behind, run_local, run_tasks, script
+from tests.launch.runs import (
+    RUN,
+    Run,
+    left_behind,
+    run_local,
+    run_tasks,
+    script,
+    task_environments,
+)
 from tests.unit.test_process_group_plain import ONE_HOST, ONE_TASK
 
 # In two parts, so that the test of the table of variables does not find it.
@@ -276,3 +285,28 @@ if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
     assert "raised AssertionError" in restart["summary"]
     met = [line for line in run.log(1).splitlines() if line.startswith(b"meets")]
     assert len(set(met)) == 2
+
+
+UNWRITTEN = """
+import sys, time
+from pyreactant.runs.supervisor.report import RunReport
+def write(*_):
+    time.sleep(12)
+    raise ValueError("the disk")
+RunReport.write = write
+from pyreactant.cli import main
+main()
+"""
+
+
+def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+    """The others end with the true cause, however long it takes and whatever goes wrong."""
+    program = script(tmp_path, "import sys; sys.exit(5)")
+    options = ["run", "--heartbeat-timeout", "5", "--out", "run", "--", program]
+    argvs = [[sys.executable, "-c", UNWRITTEN, *options], [sys.executable, "-m", "pyreactant"]]
+    argvs[1] += options
+    head, other = spawn(argvs, task_environments(tmp_path, 2), tmp_path, 90)
+    assert "the disk" in head.log
+    assert other.code == 1, other.log
+    assert "ended with exit code 5" in other.log
+    assert "heartbeat" not in other.log

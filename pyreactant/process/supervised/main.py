@@ -16,7 +16,12 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from ...base.errors import ExitCode, code_of
-from ...base.process import die_with_parent, end_at_once, repeat_ignored_interrupts
+from ...base.process import (
+    die_with_parent,
+    end_at_once,
+    flush_files,
+    repeat_ignored_interrupts,
+)
 from ...base.settings import COUNT, DESCRIPTORS
 from .. import supervised
 from . import metrics, plain_jax
@@ -52,6 +57,8 @@ def main() -> None:
         _leave(code_of(error))
     # Report the exit code now: exit hooks of a runtime may wait long for other processes.
     supervised.tell_phase("ending", code)
+    if code:
+        flush_files()  # the supervisor ends this process while exit hooks wait for the others
     if end is not None:
         raise end
 

@@ -213,15 +213,23 @@ class _Leader(_Supervisor):
             mutual_tls=f"off: {off}" if off else "on",
             notes=[*notes, *([note] if note else [])],
         )
-        report = report.with_page(options.html, overwrite=options.overwrite)
-        report.write(self._folder)
-        if self._remote:
-            self._roll_call.broadcast(Report(report.exit_code, report.summary))
-            await self._roll_call.close()
+        try:
+            # A disk that is full may take its time; the others hear this process's pulse meanwhile.
+            report = await asyncio.to_thread(self._written, report)
+        finally:
+            if self._remote:
+                self._roll_call.broadcast(Report(report.exit_code, report.summary))
+                await self._roll_call.close()
         _show(report, options)
         for note in () if report.exit_code else notes:  # a failed run's report has them
             say(note)
         return report.exit_code
+
+    def _written(self, report: RunReport) -> RunReport:
+        """Write the report, and its page; the report is another if the page cannot be written."""
+        report = report.with_page(self._options.html, overwrite=self._options.overwrite)
+        report.write(self._folder)
+        return report
 
     async def _check_name(self, address: str) -> None:
         """End the run if the host of process 0 does not resolve: its own program needs it, too."""
