@@ -126,6 +126,7 @@ def check(action: str, script: Any, wrong: list[Fault], lacking: dict[str, str])
         assert (api.left(), notes(made)) == ([], []), lines
 
 
+@pytest.mark.timeout(900)  # a busy machine
 @pytest.mark.parametrize("action", ["launcher", "delete", "gc"])
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(script=scripts, wrong=faults, lacking=absent)
@@ -136,6 +137,7 @@ def test_what_is_left_is_known(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a busy machine
 @pytest.mark.parametrize("action", ["launcher", "delete", "gc"])
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(script=scripts, wrong=faults, lacking=absent)
