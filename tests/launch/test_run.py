@@ -81,6 +81,12 @@ def test_option_m_of_run_itself(tmp_path: Path) -> None:
     [
         (["missing.py"], 2, "the script 'missing.py' does not exist in "),
         (["folder"], 2, "'folder' is a folder without __main__.py, not a script"),
+        (["python", "-"], 2, "'python -' reads its program from standard input, which is empty"),
+        (["python", "-u"], 2, "'python -u' reads its program from standard input"),
+        (["python", "-X", "dev"], 2, "'python -X dev' reads its program from standard input"),
+        (["sh"], 2, "'sh' reads its program from standard input"),
+        (["bash", "-eu", "-s"], 2, "'bash -eu -s' reads its program from standard input"),
+        (["-m", ".m"], 2, "the module '.m' has a relative name, which needs a package"),
         (["-m"], 2, "name a program: pyreactant run -- SCRIPT"),
         ([], 2, "PROGRAM [ARGUMENTS] is missing"),
     ],

@@ -30,6 +30,9 @@ _USAGE = (
 )
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _JULIA = re.compile(r"julia(-\d+(\.\d+)*)?")
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "fish")
+_SHELL_OPTION = re.compile(r"-[abefhklmnpstuvxBCEHPT]+|--(login|posix|norc|noprofile)")
+"""Options of shells that have no value, and give no program as -c does."""
 _ARCHIVES = (".py", ".pyc", ".pyz", ".zip")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Python's options that are followed by a value."""
@@ -89,9 +92,15 @@ def check_program(program: Program, words: Sequence[str]) -> None:
     """Check that the program is on this machine.
 
     Raises:
+        InvalidArgumentError: It would be read from standard input.
         FileError: It is not; the message has its name and where it was looked for.
         RequirementError: A Julia program would not find our Julia package.
     """
+    if _reads_input(words):
+        raise InvalidArgumentError(
+            f"{shlex.join(words)!r} reads its program from standard input, which is empty for the "
+            "programs of a run; save it in a file, and name that"
+        )
     if program.kind == "python":
         if program.path is not None:
             _check_script(program.path)
@@ -110,6 +119,20 @@ def check_program(program: Program, words: Sequence[str]) -> None:
             f"{shlex.quote(words[0])}, or if it is Python's, put python before it"
         )
     raise FileError(f"the command {words[0]!r} does not exist in {here}, or is not executable")
+
+
+def _reads_input(words: Sequence[str]) -> bool:
+    """Whether an interpreter, or a shell, is given no program but standard input."""
+    name, rest = Path(words[0]).name, words[1:]
+    if _PYTHON.fullmatch(name):
+        pairs = zip(("", *rest), rest, strict=False)
+        rest = [w for before, w in pairs if {before, w}.isdisjoint(_WITH_VALUE)]
+        rest = [word for word in rest if not _OPTION.fullmatch(word)]
+    elif name in _SHELLS:
+        rest = [word for word in rest if not _SHELL_OPTION.fullmatch(word)]
+    elif not _JULIA.fullmatch(name):
+        return False
+    return not rest or rest[0] == "-"
 
 
 def _named_python(words: Sequence[str]) -> Program:
@@ -185,6 +208,11 @@ def _exists(path: Path) -> bool:
 def _check_module(name: str) -> None:
     """Look for the module's outermost package, which imports nothing."""
     package = name.partition(".")[0]
+    if not package:
+        raise FileError(
+            f"the module {name!r} has a relative name, which needs a package; name it in full, "
+            f"such as PACKAGE{name}"
+        )
     try:
         spec = PathFinder.find_spec(package, [str(Path.cwd())]) or find_spec(package)
     except (ImportError, ValueError):  # of a module without a specification, such as __main__
