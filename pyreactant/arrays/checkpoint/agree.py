@@ -20,7 +20,7 @@ from ..runtimes.runtime import Running, current
 
 _SLICE = 5.0  # seconds
 _TOLD = 60.0
-"""Seconds of waiting after which a process says for which other it waits."""
+"""Seconds of waiting after which one process says who waits for whom."""
 
 _LONGEST = 2000
 """Characters of an error's message that reach the other processes."""
@@ -72,7 +72,7 @@ class Agreement:
             self._store.delete(before)  # whoever is in this round has left that one
         else:
             self._store.put(f"{key}/{self.process}", json.dumps(report))
-            answer = json.loads(self._wait(self._store, f"{key}/answer", what, 0))
+            answer = json.loads(self._wait(self._store, key, "answer", what, 0))
         if raised is not None:
             raise raised
         if "kind" in answer:
@@ -86,9 +86,9 @@ class Agreement:
         key = f"{self._name}/due/{number}"
         if self.process == 0:
             value = decide()
-            self._store.put(key, json.dumps(value))
+            self._store.put(f"{key}/answer", json.dumps(value))
             return value
-        return json.loads(self._wait(self._store, key, what, 0))
+        return json.loads(self._wait(self._store, key, "answer", what, 0))
 
     def forget(self, first: int, last: int) -> None:
         """Delete the decisions of these numbers, which every process has taken."""
@@ -105,7 +105,7 @@ class Agreement:
         decide: Callable[[Sequence[Any]], Any],
     ) -> dict[str, Any]:
         others = range(1, self.count)
-        reports = [report, *(json.loads(self._wait(store, f"{key}/{n}", what, n)) for n in others)]
+        reports = [report, *(json.loads(self._wait(store, key, str(n), what, n)) for n in others)]
         failed = [(n, one) for n, one in enumerate(reports) if "kind" in one]
         if failed:
             answer = {**failed[0][1], "process": failed[0][0]}
@@ -117,18 +117,28 @@ class Agreement:
             raise raised
         return answer
 
-    def _wait(self, store: Store, key: str, what: str, other: int) -> str:
+    def _wait(self, store: Store, key: str, name: str, what: str, other: int) -> str:
         began = told = time.monotonic()
         with _waiting():
-            while (value := store.get(key, _SLICE)) is None:
+            while (value := store.get(f"{key}/{name}", _SLICE)) is None:
+                if self.process == 0:
+                    store.put(f"{key}/awaited", str(other))
                 now = time.monotonic()
                 if now - told > _TOLD:
                     told = now
-                    say(
-                        f"process {self.process} has waited {now - began:.0f} s in {what} for "
-                        f"process {other}"
-                    )
+                    if self._speaks(store, key):
+                        say(
+                            f"process {self.process} has waited {now - began:.0f} s in {what} for "
+                            f"process {other}"
+                        )
         return value
+
+    def _speaks(self, store: Store, key: str) -> bool:
+        """Whether this process is the one that says who waits: there may be thousands.
+
+        It is process 0, or if all wait for that, process 1.
+        """
+        return self.process == 0 or (self.process == 1 and store.get(f"{key}/awaited", 0) is None)
 
 
 @contextlib.contextmanager
