@@ -108,6 +108,7 @@ SETTINGS = {
     "PYREACTANT_TEST_XLA_LIBRARY": Setting("library of julia/test/xla, built", "tests"),
     "PYREACTANT_TEST_EVERY_STEP": Setting("1 kills setup before each change of a file", "tests"),
     "PYREACTANT_TEST_BAD_LINES": Setting("number of bad command lines", "tests"),
+    "PYREACTANT_TEST_ORBAX": Setting("folder with Orbax 0.11", "tests"),
     "PYREACTANT_MUTANT": Setting("Julia file that is changed while it loads", "tests"),
     "PYREACTANT_MUTANT_CODE": Setting("code that is replaced in that file", "tests"),
     "PYREACTANT_MUTANT_WITHOUT": Setting("what replaces that code", "tests"),
