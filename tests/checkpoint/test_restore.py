@@ -14,6 +14,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import store, write
+from pyreactant.arrays.checkpoint.folder import list_steps
 from pyreactant.arrays.checkpoint.inspect import verify
 from pyreactant.base import files
 from tests import harness
@@ -375,6 +376,48 @@ def test_folders_that_are_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(pr.FileError, match=r"cannot be written on .*Not a directory.* 8 bytes"):
         pr.save(tmp_path / "file" / "c", {"n": 3})
+
+
+def test_a_zero_byte_is_in_no_path() -> None:
+    for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
+        with pytest.raises(pr.FileError, match=r"'a\\x00b' is no path"):
+            use("a\0b")
+
+
+def test_what_the_system_does_not_let_us_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error, and no step that is absent: a loop would go on from an older one."""
+    with pytest.raises(pr.FileError, match=r"cannot be written on .*File name too long"):
+        pr.save(tmp_path / ("x" * 300), {"n": 3})
+    with pytest.raises(pr.FileError, match=r"cannot be read \(File name too long\)"):
+        pr.restore(tmp_path / ("x" * 300))
+    for step in ("5", "6"):
+        pr.save(tmp_path / step, {"n": 3})
+    closed, is_file, scan = tmp_path / "6" / "state", Path.is_file, os.scandir
+
+    def deny(path: Any) -> None:
+        if closed in (Path(path), *Path(path).parents):
+            raise PermissionError(13, "Permission denied")
+
+    def scans(path: Any) -> Any:
+        deny(path)
+        return scan(path)
+
+    def looks(path: Path) -> bool:
+        deny(path)
+        return is_file(path)
+
+    words = r"6: cannot be read \(Permission denied\); let its files be read by this user"
+    monkeypatch.setattr(os, "scandir", scans)
+    with pytest.raises(pr.FileError, match=words):
+        list_steps(tmp_path)
+    monkeypatch.setattr(Path, "is_file", looks)
+    for use in (list_steps, lambda at: pr.restore(at / "6"), lambda at: list(verify(at))):
+        with pytest.raises(pr.FileError, match=words):
+            use(tmp_path)
+    with pytest.raises(pr.FileError, match=words), pr.Checkpoints(tmp_path):
+        pass
 
 
 def test_a_bucket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ ITEMS = ("state", "default", "items", "pytree")
 _SHOWN = 20
 """Names that a message has."""
 
+_UNREADABLE = "cannot be read ({}); let its files be read by this user, or name another folder"
+
 
 def item_of(folder: Path, prefer: str = "state") -> Path:
     """The item in a folder: the folder itself, or the one in a step.
@@ -25,10 +27,8 @@ def item_of(folder: Path, prefer: str = "state") -> Path:
     Raises:
         FileError: There is none.
     """
-    names = [".", prefer, *ITEMS]
-    for name in names:
-        if (folder / name / METADATA).is_file():
-            return folder / name if name != "." else folder
+    if (item := _item_in(folder, prefer)) is not None:
+        return item
     try:
         inside = sorted(path.name for path in folder.iterdir())
     except OSError as error:
@@ -41,11 +41,22 @@ def item_of(folder: Path, prefer: str = "state") -> Path:
     )
 
 
+def _item_in(folder: Path, prefer: str) -> Path | None:
+    """As `item_of`; None if there is none. FileError if the system does not let us look."""
+    try:
+        for item in (folder, *(folder / name for name in (prefer, *ITEMS))):
+            if (item / METADATA).is_file():
+                return item
+    except OSError as error:
+        raise FileError(f"{folder}: {_UNREADABLE.format(error.strerror)}") from None
+    return None
+
+
 def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
     """The whole steps in a folder, by their numbers, each with its item; other folders are none.
 
     Raises:
-        FileError: The folder cannot be read.
+        FileError: The folder, or a step in it, cannot be read.
     """
     try:
         paths = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
@@ -53,11 +64,9 @@ def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
         raise FileError(
             f"{folder}: cannot be read ({error.strerror}); name a folder of steps"
         ) from None
-    items = {}
-    for path in sorted(paths, key=lambda path: int(path.name)):
-        with contextlib.suppress(FileError):
-            items[path] = item_of(path, item)
-    return items
+    ordered = sorted(paths, key=lambda path: int(path.name))
+    items = {path: _item_in(path, item) for path in ordered}
+    return {path: inside for path, inside in items.items() if inside is not None}
 
 
 def steps_in(folder: Path, item: str = "state") -> list[int]:
@@ -98,7 +107,10 @@ def list_steps(folder: Path) -> list[Step]:
     steps = []
     for path, item in items_in(folder).items():
         with contextlib.suppress(FileNotFoundError):  # a run has just deleted it
-            steps.append(_step(path, item))
+            try:
+                steps.append(_step(path, item))
+            except PermissionError as error:
+                raise FileError(f"{path}: {_UNREADABLE.format(error.strerror)}") from None
     if not steps:
         raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
     return steps

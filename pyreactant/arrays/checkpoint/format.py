@@ -393,11 +393,14 @@ def local(folder: str | os.PathLike[str]) -> Path:
     """The whole path of a folder on a disk.
 
     Raises:
-        FileError: It is a URL.
+        FileError: It is a URL, or no path.
     """
     if "://" in os.fspath(folder):
         raise FileError(
             f"a checkpoint must be in a folder of a disk that all processes share, got "
             f"{os.fspath(folder)!r}; object stores are not supported, so mount the bucket (gcsfuse)"
         )
-    return Path(folder).resolve()
+    try:
+        return Path(folder).resolve()
+    except ValueError as error:  # a zero byte
+        raise FileError(f"{os.fspath(folder)!r} is no path ({error}); name a folder") from None

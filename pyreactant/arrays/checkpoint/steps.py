@@ -259,12 +259,11 @@ class Checkpoints:
         """Process 0 compares what all save, and moves newer steps away."""
         equal_trees([f"{step} {digest}" for step, digest in rows])
         number = rows[0][0]
-        if (target := self.folder / str(number)).exists() and number not in steps_in(
-            self.folder, self._item
-        ):
-            raise FileError(f"{target} exists and is no whole step; move it away")
         with unwritable(self.folder):
-            for step in steps_in(self.folder, self._item):
+            target, steps = self.folder / str(number), steps_in(self.folder, self._item)
+            if target.exists() and number not in steps:
+                raise FileError(f"{target} exists and is no whole step; move it away")
+            for step in steps:
                 if self._last is None or step > self._last:
                     _supersede(self.folder / str(step))
 

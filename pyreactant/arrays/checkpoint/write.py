@@ -100,7 +100,9 @@ def save(folder: str | os.PathLike[str], tree: Any) -> None:
     def prepare() -> str:
         nonlocal taken
         tensorstore()
-        if target.exists():
+        with unwritable(target):
+            exists = target.exists()
+        if exists:
             raise FileError(f"{target} exists already; name a new folder for the checkpoint")
         taken = snapshot(current(), tree)
         return taken.digest
