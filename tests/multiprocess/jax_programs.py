@@ -56,6 +56,13 @@ def places_arrays_of_jax() -> None:
         placed = pr.device_put({"x": everywhere}, columns, check=check)["x"]
         assert placed.sharding == columns
         np.testing.assert_array_equal(placed.gather(), values)
+    keys = jax.random.split(jax.random.key(3, impl="rbg"), 8)
+    spread = pr.device_put(keys, rows).to_jax()
+    assert not spread.is_fully_addressable
+    again = pr.device_put(spread, pr.NamedSharding(_mesh(), ("y",))).to_jax()
+    assert jax.random.key_impl(again) == "rbg"
+    numbers = pr.gather(pr.from_jax(jax.random.key_data(again)))
+    np.testing.assert_array_equal(numbers, jax.random.key_data(keys))
     alone = pr.device_put(jax.numpy.asarray(values), columns)
     np.testing.assert_array_equal(alone.gather(), values)
 

@@ -95,7 +95,11 @@ def _whole(x: Any) -> Any:
     """The values of a `jax.Array` that lies partly on other processes, on each of them."""
     if is_traced(x) or getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
         return x
-    return from_jax(x).gather()
+    if not _is_key(x):
+        return from_jax(x).gather()
+    backend = current().backend
+    numbers, aval, impl = backend.key_numbers(x)
+    return backend.wrap_keys(ShardedArray(numbers, aval, backend).gather(), impl, None)
 
 
 def _check_whole(number: Any, sharding: NamedSharding) -> None:
