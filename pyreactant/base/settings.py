@@ -22,6 +22,7 @@ JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 
 COMPILE_CACHE = "PYREACTANT_COMPILE_CACHE"
 """The folder of compiled programs."""
+PROFILE = "PYREACTANT_PROFILE"
 JOB = "PYREACTANT_JOB"
 """The id of the job, in every process of it."""
 STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
@@ -75,6 +76,7 @@ SETTINGS = {
     "PYREACTANT_STALL_TIMEOUT": Setting("seconds until a silent process is reported", "program"),
     "PYREACTANT_SUPERVISOR_FDS": Setting("connection to the supervisor", "program"),
     "PYREACTANT_RUN": Setting("mark of the run's processes, by which it ends them", "program"),
+    PROFILE: Setting("steps to profile, their number, and the folder", "program"),
     JOB: Setting("id of the job, in all of its processes", "program"),
     "PYREACTANT_BACKENDS": Setting("runtimes, one step each; all that can start", "slurm"),
     "PYREACTANT_PROGRAM": Setting("program if the command line has none", "slurm"),

@@ -244,6 +244,19 @@ class Compiled(ProgramEvent):
 
 
 @message
+class Profiled(ProgramEvent):
+    """What became of the profile that the user of the run asked for.
+
+    Attributes:
+        file: The profile of this process; "" if there is none.
+        note: What is missing, and why; "" if nothing is.
+    """
+
+    file: str
+    note: str = ""
+
+
+@message
 class Idle(ProgramEvent):
     """The program has made no progress for so many seconds; 0 if it goes on."""
 

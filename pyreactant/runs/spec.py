@@ -141,6 +141,7 @@ class Supervision(Processes):
         end_stalled: End a run that has a process without progress.
         heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
         grace: Seconds between SIGTERM (or Ctrl-C) and SIGKILL.
+        profile: Steps to profile on every process, as "STEP:COUNT"; None for none.
         tensorboard: Write TensorBoard event files of the metrics, too.
         allow_different_environments: Do not compare the processes' versions and settings.
         no_mtls: Do not make certificates for the run; its coordinator accepts whoever reaches it.
@@ -160,6 +161,9 @@ class Supervision(Processes):
         15.0, "Time without a heartbeat until a machine counts as lost.", "Time limits", unit="s"
     )
     grace: float = option(30.0, "Time between SIGTERM and SIGKILL.", "Time limits", unit="s")
+    profile: str | None = option(
+        None, "Profile COUNT steps of every process from STEP on, as STEP:COUNT.", "Output"
+    )
     tensorboard: bool = option(
         False, "Write TensorBoard event files of the metrics, too.", "Output"
     )

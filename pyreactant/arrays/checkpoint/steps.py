@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...base.errors import FileError, InvalidArgumentError, StateError
-from ...process import progress
+from ...process import profiling, progress
 from ..runtimes.runtime import current
 from . import format
 from .agree import Agreement, host
@@ -216,6 +216,7 @@ class Checkpoints:
         """
         agreement = self._opened()
         step = _whole(step)
+        profiling.step(step)
         if not (self._is_due(agreement, step) or now):
             return False
         self._finish()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import FileError, InvalidArgumentError, MismatchError, StateError
-from ...process import supervised
+from ...process import profiling, supervised
 from ...process.supervised import metrics
 from .collective import everywhere, exchange_json
 from .known import train_module
@@ -47,6 +47,7 @@ def reached_preemption(step: int) -> bool:
         ...         break  # save first
     """
     if supervised.connection is not None:
+        profiling.step(step)
         return supervised.connection.reached_preemption(step)
     if (train := train_module()) is not None:
         return train.get_preemption_info() is not None

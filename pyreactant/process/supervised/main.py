@@ -23,7 +23,7 @@ from ...base.process import (
     repeat_ignored_interrupts,
 )
 from ...base.settings import COUNT, DESCRIPTORS
-from .. import supervised
+from .. import profiling, supervised
 from . import metrics, plain_jax
 from .link import Link
 
@@ -48,9 +48,11 @@ def main() -> None:
             code = _code_of(end)
         if supervised.at_end is not None:
             supervised.at_end(code)
+        profiling.end()
         metrics.flush(wait=True)
     except BaseException as error:
         error = _requirement(error.with_traceback(_program_frames(error.__traceback__)))
+        profiling.end()
         metrics.flush(wait=False)
         supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...base.errors import InvalidArgumentError
-from .. import supervised
+from .. import profiling, supervised
 from ..events import Metrics, Record
 
 REDUCTIONS = ("mean", "max")
@@ -89,6 +89,7 @@ def log(step: int, /, *, reduce: Mapping[str, str] | None = None, **scalars: Any
     _last = step, scalars
     if supervised.connection is None:
         return
+    profiling.step(step)
     if _started != os.getpid():
         _start()
     for name, value in scalars.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...base.child import MemoryKills
 from ...base.errors import no_room
+from ...base.settings import PROFILE
 from ...process.events import (
     End,
     Ended,
@@ -23,7 +24,7 @@ from ...process.events import (
     StopAt,
 )
 from .leftovers import Leftovers
-from .options import RunOptions
+from .options import PROFILES, RunOptions
 from .output import Log, Merged, Part, Prefixed, terminals
 from .process import ChildProcess, Emit
 from .program import find_program, program_environment
@@ -156,6 +157,8 @@ class Agent:
                 token=token,
                 stall_timeout=self._options.stall_timeout,
             )
+            if self._options.profile is not None:
+                environment[PROFILE] = f"{self._options.profile}:{folder / PROFILES}"
             if go.mtls:
                 environment |= self._certificates.get(index, {})
             try:

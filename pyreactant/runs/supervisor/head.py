@@ -22,6 +22,7 @@ from ...process.events import (
     Lost,
     Metrics,
     Order,
+    Profiled,
     Refused,
 )
 from .cause import (
@@ -33,7 +34,7 @@ from .cause import (
     without_own_names,
 )
 from .metrics import MetricsFile
-from .options import RunOptions
+from .options import PROFILES, RunOptions
 from .output import say
 from .report import RunReport, first_error, process_row
 from .state import ProcessState, names, utc
@@ -56,6 +57,8 @@ _ENDING_BEFORE_RESTART = 15.0
 
 _MAX_MOVES = 3
 """How often the runtime gets another port because another program took its own."""
+
+_NOT_BEGUN = "the process ended before it recorded anything"
 
 _NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
 
@@ -473,7 +476,7 @@ class Head:
             stalls=self._stalls.reports,
             facts=self.states[0].facts,
             refused=list(self.refused),
-            notes=self._notes() if broken is None else self._own_names,
+            notes=[*(self._notes() if broken is None else self._own_names), *self._profiles()],
         )
 
     def _ended_well(self) -> str:
@@ -492,6 +495,22 @@ class Head:
             "jax.distributed.initialize()) with the variables of this run (PYREACTANT_*), so each "
             f"of the {count} ran as process 0 of 1"
         ]
+
+    def _profiles(self) -> list[str]:
+        """Where the profiles are that the user asked for, and which are missing or not whole."""
+        if self._options.profile is None:
+            return []
+        rows = [(state, state.profiled or Profiled("", _NOT_BEGUN)) for state in self._running]
+        written = [state for state, told in rows if told.file]
+        folder = self._folder / PROFILES
+        notes = [f"profile of {names(written)}: xprof {folder}"] if written else []
+        whys = sorted({told.note for _, told in rows if told.note})
+        for why in whys:
+            without = [state for state, told in rows if told.note == why and not told.file]
+            partly = [state for state, told in rows if told.note == why and told.file]
+            notes += [f"no profile of {names(without)}: {why}"] if without else []
+            notes += [f"the profile of {names(partly)} is not whole: {why}"] if partly else []
+        return notes
 
     def _say_phases(self) -> None:
         if len(self._members) == 1:

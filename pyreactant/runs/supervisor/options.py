@@ -20,6 +20,7 @@ from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
 from ...base.settings import LOCAL_DEVICES
 from ...process.group import ProcessGroup
+from ...process.profiling import steps_of
 from ..spec import Supervision, option
 from . import metrics
 from .program import check_program, find_program
@@ -29,6 +30,9 @@ MOST_PROCESSES = 4096
 
 _CLAIM = ".running"
 """A file in the folder of a run while it goes on."""
+
+PROFILES = "profile"
+"""Folder, in that of a run, of its profiles."""
 
 RUNS = "pyreactant-runs"
 """Folder, in the current one, of the runs whose user names no folder."""
@@ -80,6 +84,8 @@ class RunOptions(Supervision):
             CPU_DEVICES: self.devices_per_process,
         }
         check_variables(chosen, os.environ)
+        if self.profile is not None:
+            self._check_profile(self.profile)
         if self.tensorboard:
             metrics.check_tensorboard()
         for name, least, most in (
@@ -106,6 +112,15 @@ class RunOptions(Supervision):
                     f"{argument(name)} must be positive seconds, got {value}"
                 )
         check_program(find_program(self.program), self.program)
+
+    def _check_profile(self, steps: str) -> None:
+        steps_of(steps)
+        kind = find_program(self.program).kind
+        if kind != "python":
+            raise InvalidArgumentError(
+                f"{argument('profile', steps)} is for Python programs with JAX, got a {kind}; "
+                "leave it out"
+            )
 
     def _check_min_processes(self) -> None:
         least = argument("min_processes")

@@ -372,6 +372,7 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
         },
         "collectives": state.collectives,
         "programs": state.compiled and _programs(state.compiled),
+        "profile": state.profiled and {"file": state.profiled.file, "note": state.profiled.note},
         "killed": state.killed,
         "stacks": state.stacks,
         "log": state.log,

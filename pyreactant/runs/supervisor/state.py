@@ -15,6 +15,7 @@ from ...process.events import (
     LogFailed,
     Lost,
     Phase,
+    Profiled,
     Pulse,
     Raised,
     Spawned,
@@ -68,6 +69,7 @@ class ProcessState:
         saving: Whether it writes or reads a checkpoint.
         cooperates: Whether its program calls `reached_preemption`.
         stopped: Whether `reached_preemption` was true in it.
+        profiled: What became of its profile; None if it has begun none.
         compiled: What it has compiled and loaded; None if it told nothing of it.
         step_reported: Whether it has answered a preemption with its step.
         step: That step; None if it has not begun one.
@@ -97,6 +99,7 @@ class ProcessState:
     saving: bool = False
     cooperates: bool = False
     stopped: bool = False
+    profiled: Profiled | None = None
     compiled: Compiled | None = None
     step_reported: bool = False
     step: int | None = None
@@ -185,6 +188,8 @@ class ProcessState:
                 self.times.setdefault("gave_up", at)
             case Step(step):
                 self.step, self.step_reported = step, True
+            case Profiled():
+                self.profiled = event
             case Compiled():
                 self._compile(event)
             case Cooperates():
