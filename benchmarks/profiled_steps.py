@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from pyreactant.process.profiling import Planned, Steps
+from pyreactant.process.supervised.profiling import Planned, Steps
 
 multiply = jax.jit(lambda x: x @ x * 1e-3)
 

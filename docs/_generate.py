@@ -21,7 +21,7 @@ SECTIONS = {
     "Checks": "crosscheck Report testing.assert_crosscheck",
     "Absent slices": "topology preflight Preflight plan Plan",
     "Jobs": "submit remote Job targets.Local targets.Slurm targets.TPU targets.Ray",
-    "Metrics": "log report",
+    "Metrics and profiles": "log report profile",
     "Checkpoints": "Checkpoints save restore",
     "Reactant's preferences": "preferences.get preferences.set preferences.unset",
     "Errors": "PyReactantError InvalidArgumentError ShardingError DTypeError NotAddressableError "

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from .fit.plan.report import Plan as Plan
     from .fit.preflight.preflight import preflight as preflight
     from .fit.preflight.report import Preflight as Preflight
-    from .process.profiling import profile as profile
     from .process.supervised.metrics import log as log
+    from .process.supervised.profiling import profile as profile
     from .runs import targets as targets
     from .runs.job import Job as Job
     from .runs.submit import remote as remote
@@ -112,7 +112,7 @@ _MODULES = {
     "arrays.runtimes.loop": "reached_preemption report",
     "arrays.runtimes.runtime": "backend_name barrier devices initialize is_initialized "
     "local_devices num_processes process_index shutdown",
-    "process.profiling": "profile",
+    "process.supervised.profiling": "profile",
     "process.supervised.metrics": "log",
     "base.slices.topology": "topology",
     "check.report.report": "Report",

@@ -7,7 +7,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.process.events import Profiled
-from pyreactant.process.profiling import Planned, Steps, steps_of
+from pyreactant.process.supervised.profiling import Planned, Steps, steps_of
 
 pytestmark = pytest.mark.usefixtures("backend")
 

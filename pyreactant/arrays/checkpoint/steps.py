@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...base.errors import FileError, InvalidArgumentError, StateError
-from ...process import profiling, progress
+from ...process import progress
+from ...process.supervised import profiling
 from ..runtimes.runtime import current
 from . import format
 from .agree import Agreement, host

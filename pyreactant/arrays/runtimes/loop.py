@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import FileError, InvalidArgumentError, MismatchError, StateError
-from ...process import profiling, supervised
-from ...process.supervised import metrics
+from ...process import supervised
+from ...process.supervised import metrics, profiling
 from .collective import everywhere, exchange_json
 from .known import train_module
 from .runtime import current, is_initialized, num_processes

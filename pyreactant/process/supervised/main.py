@@ -23,8 +23,8 @@ from ...base.process import (
     repeat_ignored_interrupts,
 )
 from ...base.settings import COUNT, DESCRIPTORS
-from .. import profiling, supervised
-from . import metrics, plain_jax
+from .. import supervised
+from . import metrics, plain_jax, profiling
 from .link import Link
 
 # A signal that neither Slurm, JAX nor Julia uses (Julia takes SIGUSR1, SIGUSR2 and SIGQUIT).

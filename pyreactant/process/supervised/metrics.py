@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...base.errors import InvalidArgumentError
-from .. import profiling, supervised
+from .. import supervised
 from ..events import Metrics, Record
+from . import profiling
 
 REDUCTIONS = ("mean", "max")
 """What `reduce` may name."""

@@ -20,7 +20,7 @@ from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
 from ...base.settings import LOCAL_DEVICES
 from ...process.group import ProcessGroup
-from ...process.profiling import steps_of
+from ...process.supervised.profiling import steps_of
 from ..spec import Supervision, option
 from . import metrics
 from .program import check_program, find_program

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base.errors import FileError, InvalidArgumentError, PyReactantError, StateError
-from ..base.settings import INDEX, PROFILE
-from . import supervised
-from .events import Profiled
+from ...base.errors import FileError, InvalidArgumentError, PyReactantError, StateError
+from ...base.settings import INDEX, PROFILE
+from .. import supervised
+from ..events import Profiled
 
 _SESSIONS = Path("plugins", "profile")
 """Where XProf and TensorBoard look for sessions, below the folder that they are given."""
@@ -24,18 +24,18 @@ _SUFFIXES = (".xplane.pb", ".trace.json.gz")
 
 
 class Steps(NamedTuple):
-    """The steps to profile: `count` of them, from `first` on."""
+    """The steps to profile: `number` of them, from `first` on."""
 
     first: int
-    count: int
+    number: int
 
     @property
     def end(self) -> int:
         """The first step after them."""
-        return self.first + self.count
+        return self.first + self.number
 
     def __str__(self) -> str:
-        return f"{self.first}:{self.count}"
+        return f"{self.first}:{self.number}"
 
 
 def steps_of(text: str) -> Steps:
