@@ -258,6 +258,7 @@ _WORDS = {
     "--copy": "PATH",
     "--env": "NAME",
     "--on": "PLACE",
+    "--profile": "STEP:COUNT",
     "--python": "EXECUTABLE",
     "--reach": "METHOD",
     "--sbatch": "OPTION",

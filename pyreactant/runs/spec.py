@@ -162,7 +162,7 @@ class Supervision(Processes):
     )
     grace: float = option(30.0, "Time between SIGTERM and SIGKILL.", "Time limits", unit="s")
     profile: str | None = option(
-        None, "Profile COUNT steps of every process from STEP on, as STEP:COUNT.", "Output"
+        None, "Profile COUNT steps of every process, from STEP on.", "Output"
     )
     tensorboard: bool = option(
         False, "Write TensorBoard event files of the metrics, too.", "Output"
