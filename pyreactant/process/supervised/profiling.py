@@ -288,6 +288,7 @@ def end() -> None:
 
 
 def _plan() -> Planned | None:
+    """What PYREACTANT_PROFILE asks for, as STEP:COUNT:FOLDER, in a supervised program."""
     global _planned, _asked
     if not _asked:
         _asked = True
