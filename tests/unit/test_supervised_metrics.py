@@ -10,7 +10,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.process import supervised
-from pyreactant.process.events import Event, Metrics, read, write
+from pyreactant.process.events import Event, Metrics, Raised, read, write
 from pyreactant.process.supervised import metrics
 
 
@@ -112,7 +112,7 @@ def test_a_long_text_of_an_exception_does_not_hide_where_it_was_raised(
         raise ValueError("x" * 50_000 + "end")
     except ValueError as error:
         supervised.tell_error(error)
-    (text,) = [event.traceback for event in told]
+    (text,) = [event.traceback for event in told if isinstance(event, Raised)]
     assert "test_supervised_metrics.py" in text
     assert "characters are left out" in text
     assert text.endswith("xend\n")
