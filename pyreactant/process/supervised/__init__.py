@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .. import compilations, progress
+from .. import progress
 
 if TYPE_CHECKING:
     from ..events import Event
@@ -57,6 +57,8 @@ def tell_error(error: BaseException) -> None:
 
 
 def _tell_compiled() -> None:
+    from .. import compilations  # as above
+
     counts = compilations.counts
     if counts.compiled or counts.loaded or counts.cache:
         tell(counts)
