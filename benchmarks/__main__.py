@@ -37,6 +37,7 @@ def _figures(quick: bool) -> list[Pair]:
     pairs = [
         *_whole_process.import_package(many),
         _whole_process.show_help(many),
+        _whole_process.completion(many),
         _whole_process.command(some),
         _whole_process.put_memory(2048 if quick else 16384, few),
         _launch.run(many),

@@ -12,9 +12,9 @@ from ._measure import Pair, interleave, keeping_bytecode, timed
 SCRIPT = Path(__file__).with_name("by_hand.py")
 
 
-def _run(*argv: str) -> float:
+def _run(*argv: str, **settings: str) -> float:
     command = [sys.executable, *argv]
-    kept = keeping_bytecode(os.environ)
+    kept = {**keeping_bytecode(os.environ), **settings}
     return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=kept))
 
 
@@ -47,6 +47,25 @@ def show_help(repetitions: int) -> Pair:
         lambda: _run("-m", "pyreactant", "--help"), lambda: _run("-c", "import typer"), repetitions
     )
     return Pair("pyreactant --help over import typer", ours, reference, 0.100, difference=True)
+
+
+TOOL = "import sys; sys.argv = ['pyreactant']; from pyreactant.cli import main; main()"
+COMPLETED = {
+    "COMP_WORDS": "pyreactant run --pro",
+    "COMP_CWORD": "2",
+    "_PYREACTANT_COMPLETE": "complete_bash",
+}
+"""What bash asks when Tab is pressed."""
+
+
+def completion(repetitions: int) -> Pair:
+    ours, reference = interleave(
+        lambda: _run("-c", TOOL, **COMPLETED),
+        lambda: _run("-c", "import typer"),
+        repetitions,
+    )
+    name = "completion of pyreactant run --pro, over import typer"
+    return Pair(name, ours, reference, 0.200, difference=True)
 
 
 def command(repetitions: int) -> Pair:

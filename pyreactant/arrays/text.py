@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, ShardingError
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def ranges_text(numbers: Iterable[int], limit: int = 12) -> str:
     ranges = [[number for _, number in group] for _, group in groups]
     texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in ranges]
     more = len(texts) - limit
-    return ", ".join(texts[:limit]) + (f" and {more} more ranges" if more > 0 else "")
+    return ", ".join(texts[:limit]) + (f" and {counted(more, 'more range')}" if more > 0 else "")
 
 
 def _three_digits(value: float) -> str:

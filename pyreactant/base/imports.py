@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .errors import ExitCode, InvalidArgumentError, PyReactantError
 from .packages import broken_package, is_library
+from .process import interrupts_noted
 
 
 def users_place(error: BaseException) -> str:
@@ -52,13 +53,17 @@ def importing(what: str) -> Iterator[None]:
     Raises:
         InvalidArgumentError: The module raised, or ended the program; the message has its file,
             line and exception.
+        KeyboardInterrupt: Ctrl-C came. One that the module itself raised is an error of the user's.
         RequirementError: A package that pyreactant needs cannot be imported.
     """
     try:
-        yield
-    except (KeyboardInterrupt, MemoryError):
+        with interrupts_noted() as interrupts:
+            yield
+    except MemoryError:
         raise
     except BaseException as error:
+        if interrupts:  # whatever the module made of it
+            raise KeyboardInterrupt from error
         if isinstance(error, PyReactantError) and error.exit_code != ExitCode.USAGE:
             raise
         if (broken := broken_package(error)) is not None:

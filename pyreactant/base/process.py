@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from .errors import RequirementError, code_of
@@ -75,25 +75,51 @@ def restore_limit(pid: int) -> None:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C within the block; KeyboardInterrupt is raised at its end, also on an error.
+    """Hold back Ctrl-C within the block; it comes at its end, also on an error.
 
     A handler holds it, so a child process is not born with the signal blocked. Nothing is held in
-    another thread, where none arrives, nor if the program has a handler of its own.
+    another thread, where none arrives.
     """
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
+    came: list[int] = []
+    try:
+        with _handling(lambda number, _: came.append(number)):
+            yield
+    finally:
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def interrupts_noted() -> Iterator[list[int]]:
+    """Note each Ctrl-C that comes within the block; it acts as before.
+
+    A KeyboardInterrupt without one was raised by the code in the block itself.
+    """
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if callable(before):
+            before(number, frame)
+
+    with _handling(note):
+        yield came
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle Ctrl-C so within the block, where Python would handle it: not where it is ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
+        signal.signal(signal.SIGINT, handler)
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if came:
-            raise KeyboardInterrupt
+        if signal.getsignal(signal.SIGINT) is handler:  # the block may have set its own
+            signal.signal(signal.SIGINT, before)
 
 
 def hold_interrupts_in(packages: str) -> None:

@@ -176,9 +176,15 @@ def has_ended(line: str) -> bool:
     return "already completing or completed" in line
 
 
-def is_without_controller(said: str) -> bool:
-    """Whether a command of Slurm says that it did not reach Slurm's controller."""
-    return any(words in said for words in _NO_CONTROLLER)
+def without_controller(said: str) -> str:
+    """The line in which a command of Slurm says that it did not reach the controller; "" if none.
+
+    The command's name before it is left out.
+    """
+    for line in said.splitlines():
+        if any(words in line for words in _NO_CONTROLLER):
+            return re.sub(r"^\w+: ((error|fatal): )?", "", line.strip())
+    return ""
 
 
 _NO_CONTROLLER = (

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype, finfo, wide
 from ..arrays.text import block_text
+from ..base.counted import counted
 from .bounds.compare import compare
 from .bounds.expected import Expected
 from .bounds.verdict import BY_FLOAT32, Verdict, join
@@ -253,13 +254,13 @@ def _sentence(pair: Pair, record: ProgramRecord, names: tuple[str, str]) -> str:
     basis = "" if record.oracle else "; without an oracle the tolerance is only a guess"
     values = pair.values
     if pair.passed and values.error == 0:
-        return f"agree to the last bit in {pair.blocks} blocks{basis}"
+        return f"agree to the last bit in {counted(pair.blocks, 'block')}{basis}"
     far = (
         f"largest difference {values.error:.2e} ({values.ulps:.3g} ULP), allowed "
         f"{values.allowed:.2e}, relative norm {values.relative_norm:.1e}"
     )
     if pair.passed:
-        return f"agree in {pair.blocks} blocks: {far}{basis}"
+        return f"agree in {counted(pair.blocks, 'block')}: {far}{basis}"
     worst = values.worst or {}
     got = " and ".join(worst.get("values", []))
     return (

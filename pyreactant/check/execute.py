@@ -21,6 +21,7 @@ from ..arrays.runtimes.runtime import backend_name, current, devices
 from ..arrays.sharding import Device, Index, NamedSharding
 from ..arrays.source import Source
 from ..arrays.text import block_text
+from ..base.counted import counted
 from ..base.errors import MismatchError
 from .bounds.model import Model
 from .inputs import ORDINARY_SET, InputSet
@@ -322,7 +323,8 @@ def _as_results(case: Case, free: Compiled, out: Sequence[NamedSharding]) -> Any
     got = len(_listed(free.outputs))
     if got != len(out):
         raise MismatchError(
-            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, got {got}; "
+            f"program {case.name!r} must return {counted(len(out), 'output')}, as its oracle "
+            f"does, got {got}; "
             "make the body return as many outputs as the oracle"
         )
     return current().backend.trees.unflatten(free.executable.structure, out)

@@ -20,6 +20,7 @@ from ..arrays.program import Program
 from ..arrays.runtimes.known import BACKENDS, check_platform
 from ..arrays.sharding import Axes, NamedSharding, as_spec
 from ..arrays.text import specs_text
+from ..base.counted import counted
 from ..base.errors import (
     FileError,
     InvalidArgumentError,
@@ -371,9 +372,9 @@ def _check_size(mesh: Mesh, count: int) -> None:
     if mesh.size == count if mesh.all_devices else max(mesh.device_ids) < count:
         return
     raise ShardingError(
-        f"{mesh!r} does not fit the {count} devices of a run; give another mesh, or other "
-        f"{argument('processes')} and {argument('devices_per_process')} (a mesh over some devices "
-        "names them)"
+        f"{mesh!r} does not fit the {counted(count, 'device')} of a run; give another mesh, "
+        f"or other {argument('processes')} and {argument('devices_per_process')} (a mesh "
+        "over some devices names them)"
     )
 
 

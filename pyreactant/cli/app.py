@@ -177,8 +177,6 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command, print its error, and give the exit code."""
-    # Nearly all objects made at start stay alive, so collecting garbage would only cost time.
-    gc.set_threshold(100_000)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # in an ASCII locale, too

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..base.counted import counted
 from ..base.errors import MismatchError
 from .command import App, examples
 
@@ -41,8 +42,9 @@ def list_steps(folder: Steps, as_json: AsJson = False) -> None:
         return
     for step in steps:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(step.written))
-        damaged = step.leaves is None
-        leaves = "its metadata cannot be read" if damaged else f"{step.leaves} leaves"
+        leaves = "its metadata cannot be read"
+        if step.leaves is not None:
+            leaves = counted(step.leaves, "leaf", "leaves")
         print(f"{step.number:>10}  {at}  {_size(step.nbytes):>10}  {leaves}")
 
 
@@ -76,7 +78,7 @@ def show(folder: One, as_json: AsJson = False) -> None:
             what += f"  keys of {entry.key_impl}" if entry.key_impl else ""
         print(f"{row['path']}  {what}")
     by = "with checksums" if item.digests is not None else "written without checksums"
-    print(f"{len(rows)} leaves, {_size(total)}, {by}")
+    print(f"{counted(len(rows), 'leaf', 'leaves')}, {_size(total)}, {by}")
 
 
 @app.command(epilog=examples("pyreactant checkpoints verify run1"))

@@ -289,6 +289,17 @@ class _Common:
         with usage_errors():
             return super().make_context(*arguments, **more)  # type: ignore[misc] # of typer's classes
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments; their values stay text in a line that a shell completes.
+
+        To convert them takes pydantic, whose import is a third of a completion.
+        """
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of typer's classes
+        if ctx.resilient_parsing:
+            for parameter in parameters:
+                parameter.process_value = lambda ctx, value: value
+        return parameters
+
     def get_help(self, ctx: Any) -> str:
         """The help."""
         columns = shutil.get_terminal_size().columns - 2

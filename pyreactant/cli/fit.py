@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec, seconds_text
+from ..base.counted import counted
 from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
@@ -112,8 +113,8 @@ def _show(console: "Console", slice_: "Topology") -> None:
 
     several = slice_.num_slices > 1
     what = f"{slice_.name} x {slice_.num_slices} slices" if several else slice_.name
-    where = f"{_n(slice_.hosts, 'VM')}, {_n(slice_.devices, 'JAX device')}"
-    console.print(f"{what}: {_n(slice_.chips, 'chip')} on {where}")
+    where = f"{counted(slice_.hosts, 'VM')}, {counted(slice_.devices, 'JAX device')}"
+    console.print(f"{what}: {counted(slice_.chips, 'chip')} on {where}")
     rows = Table.grid(padding=(0, 2))
     for row in _rows(slice_):
         rows.add_row(*row)
@@ -143,8 +144,8 @@ def _rows(slice_: "Topology") -> list[tuple[str, str]]:
         ("TensorCores", str(slice_.cores)),
         (
             "each VM",
-            f"{_n(slice_.chips_per_host, 'chip')}, "
-            f"{_n(slice_.devices_per_process, 'local device')}",
+            f"{counted(slice_.chips_per_host, 'chip')}, "
+            f"{counted(slice_.devices_per_process, 'local device')}",
         ),
         (
             "HBM",
@@ -196,12 +197,8 @@ def _shape(slice_: "Topology") -> str:
     return "x".join(map(str, slice_.shape))
 
 
-def _n(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 PREFLIGHT_EXAMPLES = examples(
-    "pyreactant preflight --topology v6e-16 --size 4096 --spec x,None --y-spec None,y",
+    "pyreactant preflight --topology v6e-16 --size 4096 --spec x,None",
     "pyreactant preflight softmax --topology v6e-8 --shape 4096x512 --spec x,None",
 )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.text import hanging, width_of
+from ..base.counted import counted
 from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
 from ..base.say import say
 from .command import App, Beside, duration, examples
@@ -98,7 +99,7 @@ def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]", most: int) 
         reason = f"  ({_line(status.reason)})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
     if hidden:
-        jobs = "1 earlier job has" if len(hidden) == 1 else f"{len(hidden)} earlier jobs have"
+        jobs = counted(len(hidden), "earlier job has", "earlier jobs have")
         say(f"{jobs} ended, too; --all lists them")
 
 
@@ -330,14 +331,14 @@ def _in_slurm(name: str) -> "JobId | None":
         return None
     try:
         record = store.find(name)
-    except FileError as error:
+    except FileError:
         if shutil.which("scontrol") is None:
             return None  # the error of the id says more
         number = job_id(name)
         try:
             job_fields(number)
         except RequirementError as why:
-            raise RequirementError(f"{error}; {why}") from None
+            raise RequirementError(f"no run of pyreactant has the id {name}, and {why}") from None
         return number
     except InvalidArgumentError:
         return job_id(name)
@@ -355,7 +356,9 @@ def _print_in_slurm(number: "JobId", as_json: bool) -> None:
         return
     where = f" on {job['nodes']}" if job["nodes"] not in (None, "", "(null)") else ""
     reason = f" ({job['reason']})" if job["reason"] not in (None, "", "None") else ""
-    print(f"job {number}: {job['state']}{reason}{where}, restarted {job['restarts']} times")
+    print(
+        f"job {number}: {job['state']}{reason}{where}, restarted {counted(job['restarts'], 'time')}"
+    )
     for name, run in job["runs"].items():
         print(f"  {name}: {run['cause']} (exit code {run['exit_code']}): {run['summary']}")
     print(f"  folder: {job['folder'] or 'known when the job starts'}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
+from ..base.counted import counted
 from ..base.document.parts import Cell, Table, facts
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.files import plain_json
@@ -164,7 +165,7 @@ def _show(console: "Console", report: "MatmulReport", out: Path | None) -> None:
     console.print(f"matmul ({m}, {k}) @ ({k}, {n}) {c.dtype.name}, {report.operands}")
     console.print(
         f"{_runtime(backend_name(), current().backend.versions())} on {_devices(devices())}, "
-        f"{num_processes()} process{'' if num_processes() == 1 else 'es'}"
+        f"{counted(num_processes(), 'process')}"
     )
     console.print(
         f"x sharded by {spec_text(x.axes(2))}, y by {spec_text(y.axes(2))}, product by "
@@ -219,4 +220,4 @@ def _runtime(name: str, versions: Mapping[str, str]) -> str:
 def _devices(devices: "tuple[Device, ...]") -> str:
     first = devices[0]
     kind = f" ({first.kind})" if first.kind != first.platform else ""
-    return f"{len(devices)} {first.platform} device{'' if len(devices) == 1 else 's'}{kind}"
+    return f"{counted(len(devices), f'{first.platform} device')}{kind}"

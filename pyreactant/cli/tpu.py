@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..base.counted import counted
 from ..base.errors import ExitCode, code_of_signal
 from ..base.say import say
 from .command import App, Beside, duration
@@ -109,7 +110,7 @@ def create(
         say(f"ended by {end}")
         raise typer.Exit(code_of_signal(end.number)) from None
     say(
-        f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
+        f"{request.name} is ACTIVE with {counted(len(workers), 'VM')}, and is kept: "
         f"{cost_of_forgetting(request)}; delete it with: "
         f"pyreactant tpu delete --name {request.name} --project {request.project} "
         f"--zone {request.zone}"
@@ -121,7 +122,9 @@ def create(
         print(printed)
 
 
-@app.command("wait", cls=with_settings(*RESOURCE), epilog=examples(f"wait --name mine {PLACE}"))
+@app.command(
+    "wait", cls=with_settings(*RESOURCE), epilog=examples(f"wait {PLACE} \\\n      --name mine")
+)
 @takes_settings
 def wait_until_active(
     settings: dict[str, Any],
@@ -143,7 +146,9 @@ def wait_until_active(
         print(json.dumps({"name": path, "state": "ACTIVE"}, indent=2))
 
 
-@app.command(cls=with_settings(*RESOURCE), epilog=examples(f"status --name mine {PLACE} --json"))
+@app.command(
+    cls=with_settings(*RESOURCE), epilog=examples(f"status {PLACE} \\\n      --name mine --json")
+)
 @takes_settings
 def status(
     settings: dict[str, Any], as_json: AsJson = False, transport: Transport = "rest"
@@ -181,7 +186,7 @@ def list_resources(
     _print(connect(transport).resources(parent), as_json)
 
 
-@app.command(cls=with_settings(*RESOURCE), epilog=examples(f"delete --name mine {PLACE}"))
+@app.command(cls=with_settings(*RESOURCE), epilog=examples(f"delete {PLACE} \\\n      --name mine"))
 @takes_settings
 def delete(
     settings: dict[str, Any],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base.counted import counted
 from ..base.facts import (
     MEMORY_FRACTIONS,
     PREALLOCATION,
@@ -65,7 +66,7 @@ def driver(machine: Machine) -> CheckResult:
     if smi is None:
         if kernel is None:
             return CheckResult("pass", "no NVIDIA driver")
-        text = f"{kernel} with {count} GPUs, but nvidia-smi is not on PATH"
+        text = f"{kernel} with {counted(count, 'GPU')}, but nvidia-smi is not on PATH"
         return CheckResult("warn", text, 'export PATH="$PATH:/usr/bin:/usr/lib/wsl/lib"')
     result = machine.run([smi, *_QUERY])
     if result.code is None:
@@ -157,9 +158,13 @@ def tpu(machine: Machine) -> CheckResult:
     held = holders(machine)
     if held:
         names = ", ".join(f"process {pid} ({process_name(machine, pid)})" for pid in held)
-        text = f"{chips} chips, in use by {names}; only one process at a time can use a TPU"
+        text = (
+            f"{counted(chips, 'chip')}, in use by {names}; only one process at a time can use a TPU"
+        )
         return CheckResult("warn", text, f"kill {' '.join(map(str, held))}")
-    return CheckResult("pass", f"{chips} chips, not in use by any process that this user can see")
+    return CheckResult(
+        "pass", f"{counted(chips, 'chip')}, not in use by any process that this user can see"
+    )
 
 
 def process_name(machine: Machine, pid: int) -> str:
@@ -339,7 +344,7 @@ def hidden_devices(machine: Machine) -> CheckResult:
         names.append("PYREACTANT_PLATFORM")
     if names:
         set_to = ", ".join(f"{name}={environ[name]}" for name in names)
-        devices = f"{gpus} GPUs" if gpus else f"{chips} TPU chips"
+        devices = counted(gpus, "GPU") if gpus else counted(chips, "TPU chip")
         return CheckResult(
             "warn", f"{set_to} hides this machine's {devices}", f"unset {' '.join(names)}"
         )

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
+from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, argument
 from ..base.facts import tpu_chips
 from . import accelerators, software, system
@@ -217,7 +218,7 @@ def _runtime_rows(
     yield run(Row("XLA runtime", partial(software.xla_runtime, loaded=loaded)))
     for name, answer in answers.items() if deep else ():
         for processes in (1, 2):
-            tell(f"multiplying on {TITLES[name]} with {processes} processes")
+            tell(f"multiplying on {TITLES[name]} with {counted(processes, 'process')}")
             title = f"{TITLES[name]}, 2 processes" if processes > 1 else f"{TITLES[name]} product"
             product = partial(
                 _runtimes.product, backend=name, processes=processes, seconds=5 * timeout

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from ..base import words
 from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
+from ..base.counted import counted
 from ..base.duration import seconds_word
 from ..base.errors import RequirementError
 from ..base.facts import tpu_chips
@@ -152,7 +153,7 @@ def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
     content = answer.content
     platform, count = content["platform"], content["devices"]
     kinds = ", ".join(kind for kind in content["kinds"] if kind != platform)
-    text = f"{platform}, {count} device{'s' if count > 1 else ''}"
+    text = f"{platform}, {counted(count, 'device')}"
     text += f" ({kinds})" if kinds else ""
     text += f", started in {content['seconds']:.1f} s"
     gpus, chips = gpu_count(machine), tpu_chips(machine.root)
@@ -174,7 +175,7 @@ def _on_the_cpu(machine: Machine, backend: str, text: str, log: str) -> CheckRes
     if busy is not None:
         return busy
     gpus = gpu_count(machine)
-    text += f", without this machine's {f'{gpus} GPUs' if gpus else 'TPU'}"
+    text += f", without this machine's {counted(gpus, 'GPU') if gpus else 'TPU'}"
     why = words.unusable(log)
     text += f" ({_short(why)})" if why else ""
     if backend == "jax":
@@ -313,7 +314,7 @@ def _right(machine: Machine, backend: str, report: dict[str, Any]) -> CheckResul
     mesh = " x ".join(map(str, report["mesh"]["shape"]))
     text = (
         f"{_runtime(machine, backend, report)} on {report['platform']}: {SIZE} x {SIZE} "
-        f"{report['dtype']} over a {mesh} mesh of {count} process{'es' if count > 1 else ''} is "
+        f"{report['dtype']} over a {mesh} mesh of {counted(count, 'process')} is "
         f"right: error {check['error']:.1e}, {check['tolerance']:.1e} allowed ({check['method']})"
     )
     return CheckResult("pass", text)

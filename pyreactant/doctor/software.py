@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .._version import __version__
+from ..base.counted import counted
 from ..base.errors import PyReactantError, RequirementError
 from ..base.facts import at_least, release, required, requirements, satisfies, tpu_chips
 from ..julia.place import EXECUTABLE, OLDEST, PROJECT, Place, find_place
@@ -114,7 +115,7 @@ def plugins(machine: Machine) -> CheckResult:
     if not plugins:
         if not gpus:
             return CheckResult("pass", "none, and no NVIDIA GPU")
-        text = f"none, so JAX will not use this machine's {gpus} NVIDIA GPUs"
+        text = f"none, so JAX will not use this machine's {counted(gpus, 'NVIDIA GPU')}"
         return CheckResult("warn", text, machine.pip(f"jax[{cuda_extra(machine)}]"))
     if len([kind for kind in kinds if kind.startswith("cuda")]) > 1:
         mend = f"{machine.python_word()} -m pip uninstall -y jax-cuda12-plugin jax-cuda12-pjrt"
@@ -158,7 +159,7 @@ def libtpu(machine: Machine) -> CheckResult:
     mend = machine.pip(f"libtpu{spec}")
     if version is None:
         if chips:
-            text = f"not installed, so JAX will not use this machine's {chips} TPU chips"
+            text = f"not installed, so JAX will not use this machine's {counted(chips, 'TPU chip')}"
             return CheckResult("warn", text, mend)
         return CheckResult("pass", "not installed; needed on a TPU, and for preflight and plan")
     if of_jax is not None and not satisfies(version, spec):
@@ -276,7 +277,9 @@ def libraries(machine: Machine) -> CheckResult:
     text = f"{version}, GPU variant {variant or 'not set: chosen by the driver at installation'}"
     text += f" ({source})" if variant else ""
     if gpus and variant == "none":
-        return CheckResult("warn", f"{text}; this machine has {gpus} GPUs", f"{SETUP} --gpu cuda")
+        return CheckResult(
+            "warn", f"{text}; this machine has {counted(gpus, 'GPU')}", f"{SETUP} --gpu cuda"
+        )
     return CheckResult("pass", text)
 
 

@@ -12,6 +12,7 @@ from ..arrays.mesh import Mesh
 from ..arrays.program import Program, function_name, with_names
 from ..arrays.runtimes.known import BACKENDS
 from ..arrays.sharding import Aval, NamedSharding
+from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, ShardingError, argument
 from ..base.slices.topology import Topology
 from ..base.slices.topology import topology as find_topology
@@ -84,8 +85,8 @@ def arguments_of(
     """Arguments with one dtype on one mesh, with one spec for each shape or one for all."""
     if len(specs) not in (1, len(shapes)):
         raise InvalidArgumentError(
-            f"give one spec for all arguments or one for each, got {len(specs)} specs for "
-            f"{len(shapes)} shapes"
+            "give one spec for all arguments or one for each, got "
+            f"{counted(len(specs), 'spec')} for {counted(len(shapes), 'shape')}"
         )
     chosen = list(specs) * len(shapes) if len(specs) == 1 else specs
     element = as_dtype(dtype)
@@ -170,7 +171,7 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
     devices, last = topology.devices, max(mesh.device_ids)
     advice = f"use a mesh of {devices} such as {default_mesh(devices)!r}"
     if mesh.size > devices:
-        problem = f"needs {mesh.size} devices, but {there} has {devices}; "
+        problem = f"needs {counted(mesh.size, 'device')}, but {there} has {devices}; "
     elif last >= devices:
         problem = f"needs devices at positions up to {last}, but {there} has {devices}; "
     elif mesh.size < devices:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.counted import counted
 from ..base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from .call import Call, parse
 from .record import private_folder, written
@@ -38,7 +39,7 @@ class Code:
 
     def __str__(self) -> str:
         """Number and size, for the user."""
-        count = f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}"
+        count = counted(len(self.files), "file")
         size = f"{self.size / 1024:.0f} KiB" if self.size < 1 << 20 else f"{self.size >> 20} MiB"
         return f"{count} of code, {size}"
 

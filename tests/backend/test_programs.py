@@ -134,7 +134,7 @@ def test_compiled_refuses_other_arguments() -> None:
     ):
         with pytest.raises(pr.InvalidArgumentError, match=message):
             f(wrong)
-    with pytest.raises(pr.InvalidArgumentError, match="takes 1 arguments, got 2"):
+    with pytest.raises(pr.InvalidArgumentError, match="takes 1 argument, got 2"):
         f(a, a)
 
 

@@ -269,6 +269,9 @@ def test_the_commands(tmp_path: Path) -> None:
     assert [line.split()[0] for line in out.splitlines()] == ["1", "20"]
     listed = json.loads(command("list", str(tmp_path), "--json")[1])
     assert [(row["step"], row["leaves"]) for row in listed] == [(1, 2), (20, 2)]
+    with pr.Checkpoints(tmp_path / "one") as checkpoints:
+        checkpoints.save(1, {"w": tree(0)["w"]})
+    assert command("list", str(tmp_path / "one"))[1].endswith("  1 leaf\n")
     metadata = tmp_path / "20" / "state" / "_METADATA"
     text = metadata.read_bytes()
     metadata.write_bytes(b"")

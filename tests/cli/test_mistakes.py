@@ -28,7 +28,11 @@ MISTAKES = {
         2,
         "--devices-per-process must be 1 to 4096",
     ),
-    "memory": ("plan --size 1000000 --topology v6e-1", 5, "none of 1 layouts"),
+    "memory": (
+        "plan --size 1000000 --topology v6e-1",
+        5,
+        "the only layout of",
+    ),
     "preflight": ("preflight --topology v6e-4 --html /none/a.html", 2, "folder does not exist"),
     "plan": ("plan --topology v6e-4 --html /none/a.html", 2, "--html /none/a.html: its folder"),
     "processes": ("run -n 1000 --platform quantum -- ls", 2, "unknown platform 'quantum'"),

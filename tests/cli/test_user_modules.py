@@ -1,5 +1,6 @@
 """A mistake in a user's module is told with its file, line and exception, in every command."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ MODULES = {
     "exit": ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
     "exit_0": ("import sys\nsys.exit()\n", 2, "SystemExit"),
     "base": ("class Own(BaseException): pass\nraise Own('mine')\n", 2, "Own: mine"),
+    "interrupt": ("\nraise KeyboardInterrupt\n", 2, "KeyboardInterrupt"),
     "recursion": ("def f(): return f()\nf()\n", 1, "RecursionError: maximum recursion depth"),
     "package": ("import no_such_thing\n", 1, "ModuleNotFoundError: No module named 'no_such"),
     "attribute": ("import numpy as np\nnp.absent\n", 2, "AttributeError: module 'numpy' has no"),
@@ -65,6 +67,16 @@ def test_file_line_and_exception(name: str, tmp_path: Path) -> None:
         pr.compile(pr.Program("own", jax=f"{path}:main"))
 
 
+@pytest.mark.parametrize("made", ["pass", "raise ImportError"])
+def test_an_interrupt_is_none_of_the_modules_mistakes(made: str, tmp_path: Path) -> None:
+    """Ctrl-C, which the module itself sends here, is Ctrl-C whatever the module makes of it."""
+    code = "import signal\ntry:\n  signal.raise_signal(signal.SIGINT)\nfinally:\n  " + made
+    (tmp_path / "sent.py").write_text(code)
+    with pytest.raises(KeyboardInterrupt):
+        find_case(f"{tmp_path}/sent.py:main")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_folder_is_no_module(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(pr.InvalidArgumentError, match=r"there is no file '.*folder.py'"):
@@ -76,7 +88,7 @@ def run(*words: str, folder: Path, **settings: str) -> subprocess.CompletedProce
     return harness.run(argv, env=environment(**settings), cwd=folder)
 
 
-@pytest.mark.parametrize("name", ["zero", "exit_0", "base", "latin"])
+@pytest.mark.parametrize("name", ["zero", "exit_0", "base", "interrupt", "latin"])
 def test_a_cross_check_ends_with_2(name: str, tmp_path: Path) -> None:
     write(name, tmp_path)
     _, line, wanted = MODULES[name]

@@ -220,6 +220,28 @@ def test_the_list_shows_what_runs_and_the_last_that_ended(
     _record.release(running)
 
 
+def test_a_number_where_slurm_has_no_configuration(tmp_path: Path) -> None:
+    """One sentence of ours, and of scontrol's four lines the one that says it."""
+    tool = tmp_path / "scontrol"
+    why = "Could not establish a configuration source"
+    said = f"scontrol: error: lookup failed\nscontrol: fatal: {why}"
+    tool.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pyreactant", "jobs", "status", "9"],
+        env=environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 3
+    assert ran.stderr == (
+        "error: no run of pyreactant has the id 9, and scontrol does not reach Slurm's controller: "
+        f"{why}; check with scontrol ping that it runs, and run this "
+        "command on a login node of the cluster\n"
+    )
+
+
 def test_a_number_is_that_of_slurm() -> None:
     """Not the end of another job's id, whose last part may end with the same digits."""
     jobs = _record.jobs_folder()

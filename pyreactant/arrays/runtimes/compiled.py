@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ...base.counted import counted
 from ...base.errors import InvalidArgumentError
 from ...process import progress
 from ..array import DonatedArray, ShardedArray, mark_donated
@@ -145,7 +146,8 @@ class Compiled:
         wanted = trees.unflatten(self._structure, self._avals)
         if len(args) != len(wanted):
             raise InvalidArgumentError(
-                f"program {self.program.name!r} takes {len(wanted)} arguments, got {len(args)}"
+                f"program {self.program.name!r} takes {counted(len(wanted), 'argument')}, "
+                f"got {len(args)}"
             )
         raise InvalidArgumentError(
             f"program {self.program.name!r} was compiled for arguments of the structure "

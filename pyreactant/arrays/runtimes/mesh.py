@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...base.counted import counted
 from ...base.errors import RequirementError, ShardingError, argument
 from ..mesh import Mesh
 from .runtime import current
@@ -27,9 +28,9 @@ def check_mesh(mesh: Mesh) -> None:
             if not more.startswith("--"):
                 more += f" (--devices-per-process {each} of pyreactant run)"
         raise ShardingError(
-            f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
-            f"there are {len(devices)} ({devices[0].platform}); use a smaller mesh or start with "
-            f"{more}"
+            f"{mesh!r} needs {counted(mesh.size, 'device')}, at positions up to "
+            f"{max(mesh.device_ids)}, but there are {len(devices)} ({devices[0].platform}); use a "
+            f"smaller mesh or start with {more}"
         )
     if mesh.all_devices and mesh.size < len(devices):
         raise ShardingError(

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from ..counted import counted
+
 SIGNS = {"good": "✓", "bad": "✗", "warn": "!"}
 """The sign of each look: colours alone do not carry a meaning."""
 
@@ -150,7 +152,7 @@ def commit_text(git: Mapping[str, Any]) -> str:
     if not git.get("commit"):
         return ""
     count = len(git.get("changed_files", ()))
-    return f"{git['commit'][:12]}, {count} file{'' if count == 1 else 's'} changed"
+    return f"{git['commit'][:12]}, {counted(count, 'file')} changed"
 
 
 class Part(Protocol):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..counted import counted
 from ..errors import InvalidArgumentError, argument
 from .generations import (
     ALIASES,
@@ -397,7 +398,9 @@ class SlicePicture:
             for lines in zip(*pictures[start : start + beside], strict=True):
                 yield Text(_GAP).join(lines)
         if deep > _MOST_LAYERS:
-            yield Text(f"... and {deep - _MOST_LAYERS} more layers, up to VM {self._last}")
+            yield Text(
+                f"... and {counted(deep - _MOST_LAYERS, 'more layer')}, up to VM {self._last}"
+            )
 
     @property
     def _last(self) -> int:

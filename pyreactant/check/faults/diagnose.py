@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index, NamedSharding, plain_index
 from ...arrays.text import block_text
+from ...base.counted import counted
 from ...base.errors import ShardingError
 from ..records.records import ProcessRecord
 from ..records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
@@ -61,7 +62,9 @@ def copies_text(copies: Sequence[Differing]) -> str:
     first = copies[0]
     devices = ", ".join(str(b.device) for b in first[:8])
     more = f" and {len(first) - 8} more" if len(first) > 8 else ""
-    others = f"; so do copies of {len(copies) - 1} other blocks" if len(copies) > 1 else ""
+    others = (
+        f"; so do copies of {counted(len(copies) - 1, 'other block')}" if len(copies) > 1 else ""
+    )
     plural = "s" if len(first) > 1 else ""
     return (
         f"block {block_text(first[0].index)} of {first[0].array} has other bits on device{plural} "
@@ -72,7 +75,11 @@ def copies_text(copies: Sequence[Differing]) -> str:
 def repeats_text(repeats: Sequence[Mapping[str, Any]]) -> str:
     """Which call on which device differed, in a few words."""
     first = repeats[0]
-    more = f", and {len(repeats) - 1} more blocks differ" if len(repeats) > 1 else ""
+    more = (
+        f", and {counted(len(repeats) - 1, 'more block differs', 'more blocks differ')}"
+        if len(repeats) > 1
+        else ""
+    )
     return (
         f"call {first['call']} gave other bits than call {first['first']} with the same inputs: "
         f"{first['array']} on device {first['device']} (process {first['process']}){more}"
@@ -330,7 +337,11 @@ def _description(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
             if verdict.index is not None
         )
     count = sum(kind in verdict.kinds for verdict in wrong)
-    return f"{count} of {len(wrong)} wrong blocks match" if count < len(wrong) else ""
+    return (
+        f"{count} of {len(wrong)} wrong blocks {'matches' if count == 1 else 'match'}"
+        if count < len(wrong)
+        else ""
+    )
 
 
 def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:

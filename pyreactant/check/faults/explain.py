@@ -15,6 +15,7 @@ import numpy as np
 from ...arrays.dtypes import finfo, is_float, wide
 from ...arrays.sharding import Device, Index, Shard, plain_index
 from ...arrays.text import block_text
+from ...base.counted import counted
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.typical import TypicalVerdict
@@ -125,7 +126,8 @@ def _off_by_rounding(wrong: Wrong) -> Iterator[Reason]:
 def _non_finite(wrong: Wrong) -> Iterator[Reason]:
     if wrong.verdict.wrong_patterns:
         count = wrong.verdict.wrong_patterns
-        yield Kind.NON_FINITE, f"{count} elements differ from the oracle in NaN or infinity"
+        some = counted(count, "element differs", "elements differ")
+        yield Kind.NON_FINITE, f"{some} from the oracle in NaN or infinity"
 
 
 REASONS: list[tuple[Kind, Test]] = [
@@ -303,7 +305,8 @@ def misshapen(
 
 def _error_text(verdict: Verdict) -> str:
     assert verdict.worst is not None
-    worst, some = verdict.worst, f"{verdict.wrong} of {verdict.elements} elements are wrong"
+    worst, some = verdict.worst, f"{verdict.wrong} of {counted(verdict.elements, 'element')}"
+    some += " is wrong" if verdict.wrong == 1 else " are wrong"
     if verdict.wrong == verdict.elements:
         some = "every element is wrong"
     got, expected = _numbers(worst["got"], worst["expected"])

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays.dtypes import wide
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index, NamedSharding
+from ...base.counted import counted
 from ..bounds.expected import Expected
 from ..oracle.sources import alone, masked
 from ..records.verdict import ArrayPlan, Kind
@@ -247,7 +248,7 @@ def _parts_text(parts: Sequence[_Part], weights: Sequence[int]) -> str:
     shown = [
         f"the part of {_devices(part.devices)} is {_times_text(weight)}" for weight, part in odd[:4]
     ]
-    more = f", and {len(odd) - 4} more parts" if len(odd) > 4 else ""
+    more = f", and {counted(len(odd) - 4, 'more part')}" if len(odd) > 4 else ""
     return f"of the sum over {len(parts)} parts {' and '.join(shown)}{more}"
 
 

@@ -18,6 +18,7 @@ from ...arrays.runtimes.runtime import current
 from ...arrays.sharding import Index, NamedSharding, Shard
 from ...arrays.source import Source
 from ...arrays.text import block_text
+from ...base.counted import counted
 from ..bounds.compare import compare
 from ..bounds.expected import Expected
 from ..bounds.model import EXACT, Model, Tolerance, product_tolerance
@@ -184,7 +185,8 @@ def _note(verdict: Verdict, c: ShardedArray) -> Verdict:
     elif verdict.non_finite == total:
         note = "every element is NaN or infinite, as in the oracle"
     elif verdict.non_finite:
-        note = f"{verdict.non_finite} elements are NaN or infinite, as expected"
+        some = counted(verdict.non_finite, "element is", "elements are")
+        note = f"{some} NaN or infinite, as expected"
     elif verdict.passed and verdict.usual > 1:
         note = (
             f"the error is within the rounding bound but {verdict.usual:.1f} times the usual "

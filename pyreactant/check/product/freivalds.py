@@ -23,6 +23,7 @@ from ...arrays.runtimes.collective import total
 from ...arrays.runtimes.runtime import current
 from ...arrays.sharding import Index, NamedSharding, Shard
 from ...arrays.source import Source
+from ...base.counted import counted
 from ...base.facts import usable_cores
 from ..bounds.model import Tolerance
 from ..bounds.verdict import Verdict, worst_of
@@ -215,6 +216,7 @@ def _compare_float_rows(
     ratio[extra] = np.inf
     wrong = int((ratio > 1).sum()) + wrong_pattern
     non_finite = int(sums.bad_rows.sum())
+    bad = counted(non_finite, "element is", "elements are")
     row = int(np.argmax(ratio)) if ratio.size else 0
     return Verdict(
         "Freivalds",
@@ -223,7 +225,7 @@ def _compare_float_rows(
         ratio=math.inf if wrong_pattern else float(ratio.max(initial=0.0)),
         wrong=wrong,
         non_finite=non_finite,
-        note=_NOTE + (f"; {non_finite} elements are NaN or infinite" if non_finite else ""),
+        note=_NOTE + (f"; {bad} NaN or infinite" if non_finite else ""),
         worst={"row": row} if wrong else None,
     )
 

@@ -15,6 +15,7 @@ from ...arrays.inputs import Shape as Sizes
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program, body_name, load
 from ...arrays.sharding import Index, as_entry
+from ...base.counted import counted
 from ...base.errors import InvalidArgumentError
 from ...base.imports import users_place
 from ..bounds.estimate import (
@@ -407,7 +408,7 @@ def _outputs(
         if wanted and len(wanted) != len(results):
             raise InvalidArgumentError(
                 f"Program {program.name!r}: out_dtypes= must have one element type for each "
-                f"of the oracle's {len(results)} results, got {len(wanted)}"
+                f"of the oracle's {counted(len(results), 'result')}, got {len(wanted)}"
             )
         own = (array for one, array in zip(inputs(n, dtype), arrays, strict=True) if one.is_data)
         given = next(own, arrays[0]).dtype

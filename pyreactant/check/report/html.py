@@ -12,6 +12,7 @@ import numpy as np
 
 from ...arrays.mesh import Mesh
 from ...arrays.text import block_text, ranges_text, seconds_text, spec_text
+from ...base.counted import counted
 from ...base.document.page import fragment
 from ...base.document.parts import (
     Cell,
@@ -89,7 +90,7 @@ def _subject(report: ReportData) -> str:
 def _where(report: ReportData) -> str:
     devices = {len(run.devices) for run in report.runs if run.devices}
     platforms = " and ".join(dict.fromkeys(r.platform for r in report.runs if r.platform))
-    where = f"{max(devices)} devices" if devices else "no devices"
+    where = counted(max(devices), "device") if devices else "no devices"
     return f"{where} ({platforms})" if platforms else where
 
 
@@ -287,7 +288,11 @@ def _map(blocks: Sequence[BlockVerdict]) -> Picture:
     where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
     wrong, elements = block.values.wrong, math.prod(shape)
     every = wrong == elements
-    some = "every element is" if every else f"{wrong} of {elements} elements are"
+    some = (
+        "every element is"
+        if every
+        else f"{wrong} of {elements} elements {'is' if wrong == 1 else 'are'}"
+    )
     several = len(blocks) > 1
     who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
     return Picture(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ...arrays.dtypes import as_dtype
 from ...arrays.text import block_text, percent_text, specs_text
+from ...base.counted import counted
 from ...base.errors import ExitCode
 from ..bounds.sight import COARSE, FEW, FINE, FINE_SHORT, Sight, combined
 from ..bounds.typical import together
@@ -272,8 +273,8 @@ def _typical_note(blocks: Sequence[BlockVerdict], derived: Seen) -> str:
         )
     if typical.undecided:
         notes.append(
-            f"{typical.undecided} elements depend on a comparison that rounding may turn; they are "
-            "right for one of its outcomes"
+            f"{counted(typical.undecided, 'element depends', 'elements depend')} on a comparison "
+            "that rounding may turn; right is either of its outcomes"
         )
     return "; ".join(notes)
 
@@ -328,9 +329,10 @@ def _blind_text(name: str, blocks: Sequence[BlockVerdict]) -> str:
     """How many elements of an output were not seen, and where most of them are."""
     sight = combined(block.values.sight for block in blocks)
     most = max(blocks, key=lambda block: block.values.sight.blind)
-    trivial = f" ({sight.trivial} more are constant)" if sight.trivial else ""
+    trivial = f" ({sight.trivial} more {_be(sight.trivial)} constant)" if sight.trivial else ""
+    seen = counted(sight.elements - sight.trivial, "element")
     return (
-        f"{sight.blind} of the {sight.elements - sight.trivial} elements of {name}{trivial} were "
+        f"{sight.blind} of the {seen} of {name}{trivial} {'was' if sight.blind == 1 else 'were'} "
         f"not seen, most of them in block {block_text(most.index)}"
     )
 
@@ -366,7 +368,8 @@ def _remark(
         told: Whether blind elements are told elsewhere, or a probe has seen them.
     """
     parts = [
-        f"{sight.unbounded} of {sight.elements} elements of {name} have no error bound and are "
+        f"{sight.unbounded} of {counted(sight.elements, 'element')} of {name} "
+        f"{'has' if sight.unbounded == 1 else 'have'} no error bound and {_be(sight.unbounded)} "
         "not checked"
         for name, sight in sights.items()
         if sight.unbounded
@@ -376,10 +379,15 @@ def _remark(
             parts.append(_blind_text(name, by_output[name]))
         if sight.elements < 2 * sight.trivial:
             parts.append(
-                f"{sight.trivial} of {sight.elements} elements of {name} are the same constant in "
-                "the oracle and the result (padding, a mask), and show nothing"
+                f"{sight.trivial} of {counted(sight.elements, 'element')} of {name} "
+                f"{_be(sight.trivial)} the same constant in the oracle and the result (padding, a "
+                "mask), which shows nothing"
             )
     return "; ".join(parts)
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def percent(part: float) -> str:

@@ -9,6 +9,7 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.matmul import MATMUL, default_mesh, default_out_spec
 from ...arrays.program import Program
 from ...arrays.sharding import NamedSharding
+from ...base.counted import counted
 from ...base.errors import (
     ExitCode,
     InvalidArgumentError,
@@ -246,10 +247,12 @@ def _nothing(choice: Choice, machine: Machine, shapes: tuple[tuple[int, ...], ..
     sizes = " and ".join("x".join(map(str, shape)) for shape in shapes)
     if not choice.considered:
         return (
-            f"no mesh of {machine.devices * machine.num_slices} devices has specs that divide "
-            f"{sizes}; use sizes with more factors (blocks must be equal: nothing is padded)"
+            f"no mesh of {counted(machine.devices * machine.num_slices, 'device')} has specs that "
+            f"divide {sizes}; use sizes with more factors (blocks must be equal: nothing is padded)"
         )
+    some = f"none of {choice.considered} layouts" if choice.considered > 1 else "the only layout"
+    fits = "fits" if choice.considered > 1 else "does not fit"
     return (
-        f"none of {choice.considered} layouts of {sizes} fits: their blocks alone need more than "
+        f"{some} of {sizes} {fits}: the blocks alone need more than "
         f"the {(machine.memory_bytes or 0) / 2**30:.2f} GiB of a device; use more devices"
     )

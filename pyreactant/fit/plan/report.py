@@ -10,6 +10,7 @@ from ...arrays.draw import SCATTER_WIDTH, Point, scatter
 from ...arrays.runtimes.known import MOST_CPU_DEVICES
 from ...arrays.sharding import NamedSharding
 from ...arrays.text import bytes_text, seconds_text
+from ...base.counted import counted
 from ...base.document.page import HasPage
 from ...base.document.parts import (
     Cell,
@@ -251,7 +252,7 @@ class Plan(HasText, HasPage):
     def _where(self) -> str:
         """The slice, or this machine's devices."""
         if self.topology is None:
-            return f"{self.devices} {self.platform} devices of this machine"
+            return f"{counted(self.devices, f'{self.platform} device')} of this machine"
         return slices_text(self.topology)
 
     @property
@@ -265,7 +266,7 @@ class Plan(HasText, HasPage):
         large = f", {self.too_large} of them with blocks too large to fit" * bool(self.too_large)
         verb = "measured" if self.measured else "compiled"
         extra = "" if self.reference is None else ", and R, the default layout of matmul_sharded"
-        considered = _counted(self.considered, "layout")
+        considered = counted(self.considered, "layout")
         return f"{considered} considered{large}; {len(self.candidates)} {verb}{extra}"
 
     def _remarks_on_rows(self) -> Iterator[str]:
@@ -383,7 +384,7 @@ class Plan(HasText, HasPage):
         best, lines = self.best, self.commands()
         if best is None or self.measured or not lines:
             return
-        sizes, devices = _sides_here(best, self._sides), _counted(self.devices, "device")
+        sizes, devices = _sides_here(best, self._sides), counted(self.devices, "device")
         here = [name for name in ("matmul", "run", "crosscheck") if name in lines]
         if here:
             size = f" with smaller sizes ({'x'.join(map(str, sizes))})"
@@ -439,10 +440,6 @@ _LARGE, _SMALL = 4096, 512
 
 def _small(text: str) -> Paragraph:
     return Paragraph(text, "small")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _sides_here(best: Candidate, sides: tuple[int, ...]) -> tuple[int, ...]:

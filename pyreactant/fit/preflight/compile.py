@@ -19,6 +19,7 @@ from ...arrays.lowering.reactant import check_julia, lower
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Aval, NamedSharding
 from ...arrays.text import format_mesh, spec_text
+from ...base.counted import counted
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
 from ...base.slices.topology import Topology
 from ..compiler.ask import TIMEOUT, ask, versions
@@ -164,15 +165,15 @@ def _check(module: Mapping[str, Any], mesh: Mesh | None, topology: Topology) -> 
         )
     if partitions != topology.devices:
         raise ShardingError(
-            f"module @{name} is partitioned for {partitions} "
-            f"device{'' if partitions == 1 else 's'}, but {topology.name} has {topology.devices}; "
+            f"module @{name} is partitioned for "
+            f"{counted(partitions, 'device')}, but {topology.name} has {topology.devices}; "
             f"export it with a mesh of {topology.devices}, or choose a slice with {partitions}"
         )
     if mesh is not None:
         if mesh.size != partitions:
             raise ShardingError(
                 f"module @{name} has num_partitions = {partitions}, but its mesh "
-                f"{format_mesh(mesh)} has {mesh.size} devices; they must be equal"
+                f"{format_mesh(mesh)} has {counted(mesh.size, 'device')}; they must be equal"
             )
         check_mesh(mesh, topology)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.text import bytes_text, seconds_text
+from ...base.counted import counted
 from ...base.document.page import HasPage
 from ...base.document.parts import Cell, Document, Paragraph, Part, Section, Table
 from ...base.document.terminal import HasText
@@ -57,7 +58,8 @@ class Difference(HasText, HasPage):
         """What a terminal shows."""
         slice_ = self.left.topology
         yield Paragraph(
-            f"two programs for {slice_.name}, {slice_.devices} devices; compiled, not run"
+            f"two programs for {slice_.name}, {counted(slice_.devices, 'device')}; compiled, "
+            "not run"
         )
         yield self._table("")
         yield Paragraph(self._verdict)
@@ -75,7 +77,7 @@ class Difference(HasText, HasPage):
             mark=Cell("Same collectives" if same else "Different collectives", look),
             heading=f"{left} and {right} on {slice_.name}",
             summary=self._verdict,
-            small=[f"{slice_.devices} devices", "compiled, not run"],
+            small=[counted(slice_.devices, "device"), "compiled, not run"],
             sections=[Section("Comparison", parts, titled=False)],
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arrays.mesh import Mesh
 from ...arrays.text import bytes_text, percent_text, seconds_text
+from ...base.counted import counted
 from ...base.document.page import HasPage
 from ...base.document.parts import (
     Bar,
@@ -201,10 +202,9 @@ class Preflight(HasText, HasPage):
     def parts(self, width: int) -> Iterator[Part]:
         """What a terminal shows."""
         slice_ = self.topology
-        vms = f"{slice_.hosts} VM{'' if slice_.hosts == 1 else 's'}"
         yield Paragraph(
-            f"preflight of {self.program} for {slices_text(slice_)}: {slice_.devices} devices on "
-            f"{vms}; compiled, not run"
+            f"preflight of {self.program} for {slices_text(slice_)}: {self._size}; "
+            "compiled, not run"
         )
         shown = (name for name in _COMPILERS if name in self.versions)
         versions = ", ".join(f"{name} {self.versions[name]}" for name in shown)
@@ -226,6 +226,11 @@ class Preflight(HasText, HasPage):
         if self.notes:
             yield Section("Notes", [Items(self.notes)])
 
+    @property
+    def _size(self) -> str:
+        slice_ = self.topology
+        return f"{counted(slice_.devices, 'device')} on {counted(slice_.hosts, 'VM')}"
+
     def document(self) -> Document:
         """What the page shows."""
         slice_, word = self.topology, "fits" if self.fits else "does not fit"
@@ -245,7 +250,7 @@ class Preflight(HasText, HasPage):
             mark=Cell(word.capitalize(), "good" if self.fits else "bad"),
             heading=f"{self.program} on {slices_text(slice_)}",
             summary=self._summary,
-            small=[f"{slice_.devices} devices on {slice_.hosts} VMs", "compiled, not run"],
+            small=[self._size, "compiled, not run"],
             sections=[
                 Section("What the compiler says", refusal),
                 Section("Memory", memory),
@@ -390,7 +395,7 @@ def _collective_table(exchanges: Sequence[Collective]) -> Table:
 
 def _groups(collective: Collective) -> str:
     groups = collective.groups
-    return f"{len(groups)} of {collective.group_size} devices" if groups else "-"
+    return f"{len(groups)} of {counted(collective.group_size, 'device')}" if groups else "-"
 
 
 def _along(collective: Collective) -> str:

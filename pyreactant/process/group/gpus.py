@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ...base.counted import counted
 from ...base.errors import InvalidArgumentError
 from ...base.facts import VISIBLE_GPUS, visible_gpus
 from ...base.settings import LOCAL_DEVICES
@@ -95,7 +96,7 @@ def _shared(gpus: int, tasks: int, local_index: int, command: str) -> Assignment
         )
     if gpus % tasks:
         raise LaunchError(
-            f"{tasks} tasks on this node see the same {gpus} GPU{'s' if gpus > 1 else ''}, which "
+            f"{tasks} tasks on this node see the same {counted(gpus, 'GPU')}, which "
             f"cannot be shared out equally (PYREACTANT_PLATFORM=cpu uses none, {LOCAL_DEVICES} "
             "names each task's own); give each task GPUs of its own with",
             command.format(gpus=gpus),

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from ...base.counted import counted
 from ...base.errors import InvalidArgumentError
 
 _TIMEOUT = 10
@@ -35,7 +36,7 @@ def host_names(nodes: str, expected: int | None, environ: Mapping[str, str]) -> 
         )
     names = _expanded(nodes, environ) if "[" in nodes or "]" in nodes else nodes.split(",")
     if not all(_HOST.fullmatch(name) for name in names) or len(names) != (expected or len(names)):
-        required = "host names" if expected is None else f"{expected} host names"
+        required = "host names" if expected is None else counted(expected, "host name")
         raise InvalidArgumentError(
             f"Slurm's node list {nodes!r} must have {required}, got {', '.join(names) or 'none'}"
         )

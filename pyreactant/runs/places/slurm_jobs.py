@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from ...base.files import replacing
-from ...base.words import has_ended, is_without_controller
+from ...base.words import has_ended, without_controller
 from ..record import jobs_folder, private_file
 from ..supervisor.options import RUNS
 
@@ -103,15 +103,12 @@ def check_reached(done: subprocess.CompletedProcess[str]) -> None:
     """Check that a command of Slurm that has ended has reached Slurm's controller.
 
     Raises:
-        RequirementError: It has not; the message has what it said, of which the first line has
-            the cause and the last what follows from it.
+        RequirementError: It has not; the message has the line that says so.
     """
-    said = f"{done.stderr}{done.stdout}".strip()
-    if done.returncode and is_without_controller(said):
-        lines = dict.fromkeys(line.strip() for line in said.splitlines())
+    if done.returncode and (why := without_controller(f"{done.stderr}{done.stdout}")):
         raise RequirementError(
-            f"{done.args[0]} does not reach Slurm's controller: {'; '.join(lines)}; check "
-            "with scontrol ping that it runs, and run this command on a login node of the cluster"
+            f"{done.args[0]} does not reach Slurm's controller: {why}; check with scontrol "
+            "ping that it runs, and run this command on a login node of the cluster"
         )
 
 
@@ -290,7 +287,8 @@ def job_fields(job: JobId) -> dict[str, str]:
     if done.returncode:
         if "Invalid job id" in said or "not found" in said:
             return {}
-        raise InvalidArgumentError(f"{command}\nfailed: {said}")
+        first, _, _ = said.partition("\n")
+        raise InvalidArgumentError(f"{command} failed: {first}")
     # For the id of an array, Slurm prints a line for each task.
     records = [_fields(line) for line in done.stdout.splitlines()]
     return next((record for record in records if _is_about(record, job)), {})

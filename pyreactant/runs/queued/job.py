@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...arrays.runtimes.known import BACKENDS
+from ...base.counted import counted
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.generations import GIB
 from ..spec import Option, Processes, option
@@ -204,8 +205,8 @@ class Job:
             )
         if platform == "tpu" and devices:
             raise InvalidArgumentError(
-                f"{devices} devices per process were requested, but on TPU a process has all "
-                f"{self.request.topology.devices_per_process} devices of its VM; omit "
+                f"{argument('devices_per_process', devices)} was requested, but on TPU a process "
+                f"has all {self.request.topology.devices_per_process} of its VM; omit "
                 f"{argument('devices_per_process')}, or use {argument('platform', 'cpu')}"
             )
 
@@ -247,7 +248,7 @@ def check_size(job: Job) -> None:
     where = name if slices.num_slices == 1 else f"{slices.num_slices} slices of {name}"
     mesh = default_mesh(devices)
     unit = math.lcm(*mesh.shape)
-    words = f"the matmul of size {size} does not fit the {devices} devices of {where}"
+    words = f"the matmul of size {size} does not fit the {counted(devices, 'device')} of {where}"
     if size % unit:
         below, above = size // unit * unit, -(-size // unit) * unit
         nearest = f"{below} or {above}" if below else f"{above}"
@@ -280,11 +281,11 @@ def creation_text(request: SliceRequest, wait: float) -> list[str]:
     """
     slices = request.topology
     per = "" if request.slice_count == 1 else f" x {request.slice_count} slices"
-    count = f"{slices.hosts} {'VM' if slices.hosts == 1 else 'VMs'}"
+    count = counted(slices.hosts, "VM")
     valid = "" if request.valid_for is None else f", at most {request.valid_for / HOUR:g} h queued"
     return [
-        f"slices     {request.accelerator_type}{per}: {slices.chips} chips, {count} with "
-        f"{slices.chips_per_host} chips each",
+        f"slices     {request.accelerator_type}{per}: {counted(slices.chips, 'chip')}, {count} "
+        f"with {counted(slices.chips_per_host, 'chip')} each",
         f"create     {request.path}",
         f"           {request.runtime_version}, {request.provisioning}{valid}",
         f"           nodes {', '.join(request.nodes)}",
@@ -295,7 +296,7 @@ def creation_text(request: SliceRequest, wait: float) -> list[str]:
 def plan_text(job: Job) -> str:
     """The steps of a job, one on each line."""
     request, settings = job.request, job.settings
-    count = f"{request.topology.hosts} {'VM' if request.topology.hosts == 1 else 'VMs'}"
+    count = counted(request.topology.hosts, "VM")
     program = shlex.join(job.program) if job.program else f"sharded matmul, size {job.size}"
     install = settings.python or "Python, JAX and libtpu, verified by hash"
     if "reactant" in job.backends and not settings.python:

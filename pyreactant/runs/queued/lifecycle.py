@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.counted import counted
 from ...base.errors import DeadlineError, FileError, RequirementError
 from ...base.say import Repeated
 from .deletion import Deleter, Outcome
@@ -170,7 +171,7 @@ class Lease:
                 if resource.run is not None and len(workers) == hosts:
                     return workers
                 labels = "" if resource.run else ", without its labels"
-                reason = f", with {len(workers)} of {hosts} VMs{labels}{reason}"
+                reason = f", with {len(workers)} of {counted(hosts, 'VM')}{labels}{reason}"
                 if now - since > self.bare:
                     raise CloudError(
                         f"{active}{reason}; Cloud TPU must list all VMs by then; request it again, "

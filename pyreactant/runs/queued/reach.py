@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...base.counted import counted
 from ...base.errors import InvalidArgumentError, RequirementError, argument
 from .request import CloudError, SliceRequest, Worker
 
@@ -118,7 +119,7 @@ class SshOptions:
             of_node = [worker for worker in workers if worker.node == node]
             if len(lines) != len(of_node):
                 raise CloudError(
-                    f"gcloud lists {len(lines)} workers of {node}, but the API lists "
+                    f"gcloud lists {counted(len(lines), 'worker')} of {node}, but the API lists "
                     f"{len(of_node)}: {output}"
                 )
             for worker, line in zip(of_node, lines, strict=True):
@@ -158,7 +159,8 @@ def command_on(
         )
     if not 0 <= index < len(workers):
         raise CloudError(
-            f"there is no worker {index}: {request.name} has {len(workers)} workers, counted from 0"
+            f"there is no worker {index}: {request.name} has {counted(len(workers), 'worker')}, "
+            "counted from 0"
         )
     worker = workers[index]
     argv = ssh.commands(request, [w for w in workers if w.node == worker.node])[worker]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ...base.counted import counted
 from ...base.errors import ExitCode, InvalidArgumentError, PyReactantError, argument
 from ...base.slices.topology import Topology, topology
 
@@ -190,7 +191,9 @@ def cost_of_forgetting(request: SliceRequest, attempts: int = 1) -> str:
         )
     )
     times = "" if attempts == 1 else f" in each of {attempts} attempts"
-    return f"{slices.chips} chips for {hours:g} h{times} are {chip_hours:,.0f} chip-hours{about}"
+    chips = counted(slices.chips, "chip")
+    are = "is" if slices.chips == 1 else "are"
+    return f"{chips} for {hours:g} h{times} {are} {chip_hours:,.0f} chip-hours{about}"
 
 
 def usd_per_hour(slices: Topology) -> float | None:

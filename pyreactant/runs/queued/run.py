@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.counted import counted
 from ...base.errors import ExitCode, FileError, PyReactantError, code_of_signal
 from ..supervisor import RunReport
 from ..supervisor.state import utc
@@ -69,7 +70,7 @@ def run_job(
 
 
 def _restarts(count: int) -> str:
-    return f"{count} {'restart' if count == 1 else 'restarts'}"
+    return counted(count, "restart")
 
 
 def _attempt(
@@ -95,7 +96,7 @@ def _attempt(
             lease.create()
             workers = lease.wait(job.settings.wait)
             listener.enter(Phase.STARTING)
-            listener.tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
+            listener.tell(f"{job.request.name} is ACTIVE with {counted(len(workers), 'VM')}")
             request = None
             if check is not None:
                 request = folder / REQUEST

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ...base.counted import counted
 from ...base.errors import DeadlineError, ExitCode, FileError, InvalidArgumentError, PyReactantError
 from ...base.files import check_home, is_full, state_folder, unpack, writing
 from ...process.group.group import join_address
@@ -302,7 +303,7 @@ class Steps:
             DeadlineError: A worker did not finish in time.
             WorkerError: A worker failed.
         """
-        self.tell(f"{name} on {len(self.workers)} VMs")
+        self.tell(f"{name} on {counted(len(self.workers), 'VM')}")
         sessions = Sessions(self.commands, self.logs, self.show)
         sessions.start(name, command, data)
         began = time.monotonic()
@@ -322,7 +323,7 @@ class Steps:
             ended: Is called when the program has ended.
         """
         settings, began, workers = self.settings, time.monotonic(), self.workers
-        self.tell(f"run {backend} on {len(workers)} VMs")
+        self.tell(f"run {backend} on {counted(len(workers), 'VM')}")
         address = join_address(workers[0].internal, secrets.choice(_PORTS))
         secret = secrets.token_hex(32).encode() + b"\n"
         limits = (str(settings.devices_per_process or 0), f"{settings.stall_timeout:g}")
@@ -388,8 +389,9 @@ class Steps:
             if not told:
                 told = True
                 self.tell(
-                    f"the disk of {folder} has no room for the results of {len(left)} VMs; free "
-                    f"some space: the slices keep them, and cost, for {ROOM / 60:.0f} min at most"
+                    f"the disk of {folder} has no room for the results of "
+                    f"{counted(len(left), 'VM')}; free some space: the slices keep "
+                    f"them, and cost, for {ROOM / 60:.0f} min at most"
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 60)

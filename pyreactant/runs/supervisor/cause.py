@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...base.counted import counted
 from ...base.errors import ExitCode
 from ...base.words import cause_of, is_connection
 from ...process.events import Kind, Raised
@@ -241,7 +242,9 @@ def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
         return None
     first = odd[min(odd)]
     if len(texts) > _MAX_DIFFERENCES:
-        texts[_MAX_DIFFERENCES:] = [f"and {len(texts) - _MAX_DIFFERENCES} more differences"]
+        texts[_MAX_DIFFERENCES:] = [
+            f"and {counted(len(texts) - _MAX_DIFFERENCES, 'more difference')}"
+        ]
     summary = (
         f"the processes run in different environments: {'; '.join(texts)}; install the same "
         "versions and set the same variables on every machine, or pass "

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...base.counted import counted
 from ...base.errors import ExitCode
 from ...process.events import (
     End,
@@ -132,8 +133,8 @@ class Head:
         returns = any(s.index == index for s in gone)
         if count != len(self.states):
             why = (
-                f"process 0 was started with {len(self.states)} processes, process {index} on "
-                f"{host} with {count}; give every process the same number"
+                f"process 0 was started with {counted(len(self.states), 'process')}, process "
+                f"{index} on {host} with {count}; give every process the same number"
             )
         elif not 0 <= index < count:
             why = f"process indices are 0 to {count - 1}, but a process on {host} has {index}"
@@ -298,7 +299,7 @@ class Head:
             return failure(self._stop.cause, self._stop.summary, None, now)
         left_over = [s for s in self._members.values() if not s.gone]
         if self._late() or len(left_over) < least:
-            some = "1 process is" if len(left_over) == 1 else f"{len(left_over)} processes are"
+            some = counted(len(left_over), "process is", "processes are")
             why = f"{broken.summary}; {some} left, and --min-processes asks for {least}"
             return broken if self._late() else replace(broken, summary=why)
         if self._gone:

@@ -16,6 +16,7 @@ from ...arrays.runtimes.known import (
     check_variables,
 )
 from ...base import facts
+from ...base.counted import counted
 from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
 from ...base.settings import LOCAL_DEVICES
@@ -260,7 +261,8 @@ def _gpus_of_each(
     there = f"{LOCAL_DEVICES} names" if named else f"this {here}"
     share = f"; or let them share a GPU, with NCCL 2.30 or newer and {SHARING}=1" if ids else ""
     raise InvalidArgumentError(
-        f"{processes} processes with {each or 1} GPU{'s' if each > 1 else ''} each were requested, "
+        f"{counted(processes, 'process')} with {counted(each or 1, 'GPU')} each "
+        f"{'was' if processes == 1 else 'were'} requested, "
         f"but {there} {len(ids)}; use fewer, or {argument('platform', 'cpu')}{share}"
     )
 

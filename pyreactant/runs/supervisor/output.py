@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...arrays.text import break_lines
+from ...base.counted import counted
 from ...base.process import LIKE_SIGTERM
 
 TAIL = 8192
@@ -68,7 +69,7 @@ def own_lines(text: str) -> tuple[str, str]:
     for chatter in _CHATTER:
         text, some = chatter.subn("", text)
         count += some
-    return text, f"{count} line{'' if count == 1 else 's'}" if count else ""
+    return text, counted(count, "line") if count else ""
 
 
 class Own:
@@ -214,7 +215,7 @@ class Terminal:
 
     def _say_left_out(self) -> None:
         if self._left_out:
-            some = f"{self._left_out} line{'' if self._left_out == 1 else 's'}"
+            some = counted(self._left_out, "line")
             self._left_out = 0
             text = (
                 f"pyreactant: {some} of the programs are left out here, since nothing read this "

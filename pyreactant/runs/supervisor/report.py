@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...arrays.text import ranges_text, seconds_text
+from ...base.counted import counted
 from ...base.document.page import HasPage
 from ...base.document.parts import (
     NEUTRAL,
@@ -172,7 +173,7 @@ class RunReport(HasPage):
             summary=self.summary,
             small=[
                 f"exit code {self.exit_code}",
-                f"{count} process{'' if count == 1 else 'es'}",
+                counted(count, "process"),
                 f"{seconds_text(self.seconds)} from {self.started}",
             ],
             sections=[

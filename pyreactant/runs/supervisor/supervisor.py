@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...base.counted import counted
 from ...base.errors import (
     FileError,
     InvalidArgumentError,
@@ -102,7 +103,8 @@ def _group(options: RunOptions) -> ProcessGroup:
             f"{argument('processes', options.processes)} was requested, but this is already "
             f"process {group.process_index} of {group.num_processes} ({group.source}); omit "
             f"{argument('processes')}, since the launcher starts one supervisor per process, or "
-            f"set {COUNT}=1 to start {options.processes} processes that run without the others"
+            f"set {COUNT}=1 to start {counted(options.processes, 'process')} that "
+            "run without the others"
         )
     return group
 
@@ -153,7 +155,8 @@ class _Leader(_Supervisor):
         members = count if self._remote else 0
         indices = [0] if self._remote else list(range(count))
         files = _FILES * len(indices) + members + _MORE_FILES
-        raise_limit(files, f"{count} processes", spare=_SPARE_FILES + members)
+        what = f"runs of {counted(count, 'process')}"
+        raise_limit(files, what, spare=_SPARE_FILES + members)
         secret = run_secret(group) if self._remote else secrets.token_bytes(32)
         super().__init__(options, group, indices, secret)
         run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding as JaxNamedSharding
 
+from ....base.counted import counted
 from ....base.errors import DTypeError, InvalidArgumentError, RequirementError, StateError, argument
 from ....base.facts import VISIBLE_GPUS, package_version, tpu_chips, usable_gpus
 from ....base.settings import LOCAL_DEVICES
@@ -323,8 +324,9 @@ def _find_devices(
         )
     if own is not None and platform == "gpu" and local != len(own):
         raise StateError(
-            f"local_device_ids={own} was requested, but JAX has {local} GPUs in this process; "
-            "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
+            f"local_device_ids={own} was requested, but JAX has {counted(local, 'GPU')} in this "
+            "process; call pyreactant.initialize before anything uses JAX, and name GPUs of this "
+            "machine"
         )
     return tuple(sorted(devices, key=lambda d: (owner[d.process_index], d.id)))
 

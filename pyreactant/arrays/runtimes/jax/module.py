@@ -18,6 +18,7 @@ from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from ....base.counted import counted
 from ....base.errors import InvalidArgumentError
 from ....base.words import unknown_operation
 from ...stablehlo import mlir_dtype
@@ -326,8 +327,9 @@ def _tiles(text: str, ndim: int) -> tuple[list[int], list[int]]:
     cuts = _numbers(match["tiles"]) if match else []
     if match is None or len(cuts) != ndim + bool(match["last"]):
         raise InvalidArgumentError(
-            f"the StableHLO file has the sharding {text} for a tensor of {ndim} dimensions; a "
-            "program takes replicated and tiled ones: export it with Shardy's shardings"
+            f"the StableHLO file has the sharding {text} for a tensor of "
+            f"{counted(ndim, 'dimension')}; a program takes replicated and tiled ones: export it "
+            "with Shardy's shardings"
         )
     if match["listed"]:
         return cuts, _numbers(match["listed"])

@@ -16,6 +16,7 @@ from jax.extend.core import Primitive
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import func, sdy
 
+from ....base.counted import counted
 from ....base.errors import InvalidArgumentError, PyReactantError, ShardingError
 from ...backend import Call
 from ...dtypes import as_dtype
@@ -264,9 +265,9 @@ def check_call(call: Call, module: Module) -> None:
     devices = call.meshes[0].size if call.meshes else 1
     if module.partitions not in (1, devices):
         raise ShardingError(
-            f"{what}: the StableHLO file is partitioned for {module.partitions} devices, but the "
-            f"arguments lie on {devices}; place them on a mesh of {module.partitions}, or export "
-            "the file for the mesh"
+            f"{what}: the StableHLO file is partitioned for "
+            f"{counted(module.partitions, 'device')}, but the arguments lie on {devices}; place "
+            f"them on a mesh of {module.partitions}, or export the file for the mesh"
         )
 
 

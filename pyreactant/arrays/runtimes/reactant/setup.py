@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .... import preferences
+from ....base.counted import counted
 from ....base.errors import RendezvousError, RequirementError, StateError, argument
 from ....base.facts import tpu_chips, usable_gpus
 from ....base.process import end_at_once_on_error
@@ -202,13 +203,13 @@ def check_started(group: ProcessGroup, options: StartOptions, devices: tuple[Dev
     local = sum(d.process_index == group.process_index for d in devices)
     for name, wanted, kind in (
         ("num_cpu_devices", options.num_cpu_devices, "cpu"),
-        ("local_device_ids", group.local_device_ids and len(group.local_device_ids), "gpu"),
+        ("local_device_ids", len(group.local_device_ids or ()) or None, "gpu"),
     ):
         if wanted is not None and platform == kind and local != wanted:
             raise StateError(
-                f"{argument(name)} requests {wanted} devices in this process, but Reactant has "
-                f"{local}; call pyreactant.initialize before anything uses Reactant, and name "
-                "devices of this machine"
+                f"{argument(name)} requests {counted(wanted, 'device')} in this process, but "
+                f"Reactant has {local}; call pyreactant.initialize before anything uses Reactant, "
+                "and name devices of this machine"
             )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ....base.counted import counted
 from ....base.errors import (
     DeadlineError,
     ExitCode,
@@ -113,7 +114,7 @@ class Ray(Target):
         topology = self._slice()
         if topology is None:
             each = f"{self.num_cpus:g} CPU" + (f" and {self.num_gpus} GPU" if self.num_gpus else "")
-            reserve = f"placement group of {self.hosts} hosts with {each}"
+            reserve = f"placement group of {counted(self.hosts, 'host')} with {each}"
             hosts = self.hosts
         else:
             reserve = (
@@ -125,7 +126,7 @@ class Ray(Target):
             f"cluster    {self.address or 'that of this machine'}",
             f"keeper     detached actor {_name(record)} on the head",
             f"reserve    {reserve}, within {self.wait:g} s",
-            f"run        {hosts} processes, one on each host: pyreactant "
+            f"run        {counted(hosts, 'process')}, one on each host: pyreactant "
             f"{' '.join(self._arguments(record))}",
             f"keep       logs and value on the cluster until they are fetched, {self.keep:g} h",
         ]
