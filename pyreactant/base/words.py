@@ -177,19 +177,21 @@ def has_ended(line: str) -> bool:
 
 
 def without_controller(said: str) -> str:
-    """The line in which a command of Slurm says that it did not reach the controller; "" if none.
+    """What a command of Slurm says of a controller that it did not reach; "" if it did.
 
-    The command's name before it is left out.
+    Of several lines the first has the cause and the last what follows from it. Where there is no
+    configuration, the last says it all: those before are about the ways to look for one.
     """
-    for line in said.splitlines():
-        if any(words in line for words in _NO_CONTROLLER):
-            return re.sub(r"^\w+: ((error|fatal): )?", "", line.strip())
-    return ""
+    if _NO_CONFIGURATION in said:
+        return _NO_CONFIGURATION
+    if not any(words in said for words in _NO_CONTROLLER):
+        return ""
+    return "; ".join(dict.fromkeys(line.strip() for line in said.strip().splitlines()))
 
 
+_NO_CONFIGURATION = "Could not establish a configuration source"
 _NO_CONTROLLER = (
     "Unable to contact slurm controller",
-    "Could not establish a configuration source",
     "Unable to process configuration file",
 )
 

@@ -191,6 +191,9 @@ def _run() -> int:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code in _PRINTED:
             supervised.tell_error(_PRINTED[code])
+    except KeyboardInterrupt:  # before or after the command itself, as in typer
+        _print_error("interrupted")
+        code = ExitCode.INTERRUPTED
     except Exception as error:
         broken = broken_package(error)
         supervised.tell_error(broken or error)

@@ -1,9 +1,13 @@
 """Completion of values: what each shell is offered, without NumPy and JAX."""
 
 import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ from pyreactant.base.slices.topology import topologies
 from pyreactant.check.programs import CASES
 from pyreactant.cli import complete
 from tests.cli.tree import LEAVES
-from tests.harness import environment, require
+from tests.harness import environment
 
 IMPORTED = """
 import sys
@@ -76,23 +80,70 @@ def test_jobs_in_each_shell(shell: str, tmp_path: Path) -> None:
     assert ids[0] in first, "what was typed counts before the number is cut"
 
 
-def test_a_command_of_bash(tmp_path: Path) -> None:
-    """As a user has it: typer's script, in a shell."""
-    require(shutil.which("bash"), "bash")
-    tool = tmp_path / "pyreactant"
+def installed(shell: str, folder: Path) -> dict[str, str]:
+    """An environment with the command, for a shell that is on this machine."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    tool = folder / "pyreactant"
     tool.write_text(f"#!{sys.executable}\nfrom pyreactant.cli import main\nmain()\n")
     tool.chmod(0o755)
-    script = """
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return environment(PATH=path, HOME=str(folder), ZDOTDIR=str(folder))
+
+
+SLICES = [s.name for s in topologies() if s.name.startswith("v5p-6")]
+SCRIPTS = {
+    "bash": """
 source <(_PYREACTANT_COMPLETE=source_bash pyreactant)
 COMP_WORDS=(pyreactant topology v5p-6) COMP_CWORD=2
 _pyreactant_completion pyreactant
 echo "${COMPREPLY[@]}"
-"""
-    env = environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    ran = subprocess.run(
-        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60
+""",
+    "fish": """
+_PYREACTANT_COMPLETE=source_fish pyreactant | source
+complete -C "pyreactant topology v5p-6"
+""",
+}
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_a_command_of(shell: str, tmp_path: Path) -> None:
+    """As a user has it: typer's script, in a shell."""
+    argv = [shell, "-c", SCRIPTS[shell]]
+    env = installed(shell, tmp_path)
+    ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+    assert sorted(ran.stdout.split()) == sorted(SLICES)
+
+
+def test_a_key_of_zsh(tmp_path: Path) -> None:
+    """Its completion needs a terminal, on which Tab is typed."""
+    env = installed("zsh", tmp_path)
+    (tmp_path / ".zshrc").write_text(
+        "autoload -Uz compinit; compinit -u\n"
+        'eval "$(_PYREACTANT_COMPLETE=source_zsh pyreactant)"\nPROMPT=ready\n'
     )
-    assert ran.stdout.split() == [s.name for s in topologies() if s.name.startswith("v5p-6")]
+    terminal, side = pty.openpty()
+    argv = ["zsh", "-i"]
+    with subprocess.Popen(
+        argv, env=env, stdin=side, stdout=side, stderr=side, start_new_session=True
+    ) as shell:
+        os.close(side)
+        try:
+            read_until(terminal, "ready")
+            os.write(terminal, b"pyreactant matmul --dtype bf\t")
+            read_until(terminal, "bfloat16")
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    os.close(terminal)
+
+
+def read_until(terminal: int, wanted: str) -> None:
+    """Read a terminal until a text is there."""
+    text, end = "", time.monotonic() + 300
+    while wanted not in text:
+        assert time.monotonic() < end, text
+        if select.select([terminal], [], [], 1)[0]:
+            text += os.read(terminal, 65536).decode(errors="replace")
 
 
 def test_the_names_are_those_of_the_package() -> None:

@@ -36,6 +36,23 @@ def test_while_the_process_ends(when: str, code: int) -> None:
     assert "KeyboardInterrupt" not in ran.stderr
 
 
+BUILDING = """
+import typer.main
+
+def get_command(*arguments):
+    signal.raise_signal(signal.SIGINT)
+
+typer.main.get_command = get_command
+m.main()
+"""
+
+
+def test_while_typer_builds_the_command() -> None:
+    argv = [sys.executable, "-c", RUN + BUILDING]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (130, "interrupted\n")
+
+
 # Python imports it before all else. Ctrl-C arrives while a module of the command line loads.
 EARLY = """
 import os, signal, sys

@@ -14,6 +14,7 @@ os.environ.update(
     TPU_WORKER_HOSTNAMES="localhost",
     TPU_WORKER_ID="0",
     TPU_LOG_DIR="disabled",
+    TPU_MIN_LOG_LEVEL="3",
     ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so no lock is needed
 )
 

@@ -53,6 +53,19 @@ def test_json_and_hlo(matmul_known: Path, tmp_path: Path) -> None:
     assert "<h1>matmul on v6e-16</h1>" in (tmp_path / "page.html").read_text()
 
 
+def test_libtpu_leaves_no_logs(compiler: Path, tmp_path: Path) -> None:
+    settings = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "temporary")}
+    (tmp_path / "temporary").mkdir()
+    ran = harness.run(
+        [sys.executable, "-m", "pyreactant", "preflight", "--topology", "v6e-1", "--size", "64"],
+        cwd=tmp_path,
+        timeout=300,
+        env=without_flags(**settings),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
 def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:
     program = (
         f"import sys; sys.argv[1:] = {list(MATMUL)!r}; import pyreactant.cli as c; c.main(); "

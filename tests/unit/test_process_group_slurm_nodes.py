@@ -75,7 +75,7 @@ def test_suffix_is_read_where_slurm_reads_it(slurm_conf: Environment) -> None:
 
 
 def test_scontrol_misunderstands_without_saying_so(slurm_conf: Environment) -> None:
-    with pytest.raises(pr.InvalidArgumentError, match=r"'n\[07' must have 1 host names, got n\]"):
+    with pytest.raises(pr.InvalidArgumentError, match=r"'n\[07' must have 1 host name, got n\]"):
         host_names("n[07", 1, slurm_conf)
 
 

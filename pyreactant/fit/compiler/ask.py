@@ -38,6 +38,7 @@ def child_environment(accelerator_type: str) -> dict[str, str]:
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_WORKER_ID": "0",
         "TPU_LOG_DIR": "disabled",
+        "TPU_MIN_LOG_LEVEL": "3",  # libtpu 0.0.50 then writes to the temporary folder instead
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it uses no chip, so it needs no lock
     }
 

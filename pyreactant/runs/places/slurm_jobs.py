@@ -103,7 +103,7 @@ def check_reached(done: subprocess.CompletedProcess[str]) -> None:
     """Check that a command of Slurm that has ended has reached Slurm's controller.
 
     Raises:
-        RequirementError: It has not; the message has the line that says so.
+        RequirementError: It has not; the message has what it said of that.
     """
     if done.returncode and (why := without_controller(f"{done.stderr}{done.stdout}")):
         raise RequirementError(
