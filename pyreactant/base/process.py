@@ -25,6 +25,7 @@ LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
 """Sent by a closed terminal and by Ctrl-\\; they end what SIGTERM ends."""
 
 Answer = TypeVar("Answer")
+Handler = Callable[[int, FrameType | None], Any]
 
 
 def die_with_parent() -> None:
@@ -78,8 +79,13 @@ def interrupts_held() -> Iterator[None]:
     """Hold back Ctrl-C within the block; it comes at its end, also on an error.
 
     A handler holds it, so a child process is not born with the signal blocked. Nothing is held in
-    another thread, where none arrives.
+    another thread, where none arrives, nor if the program has a handler of its own.
     """
+    before = signal.getsignal(signal.SIGINT)
+    first = before.first if isinstance(before, _Noting) else before
+    if first is not signal.default_int_handler:
+        yield
+        return
     came: list[int] = []
     try:
         with _handling(lambda number, _: came.append(number)):
@@ -95,25 +101,34 @@ def interrupts_noted() -> Iterator[list[int]]:
 
     A KeyboardInterrupt without one was raised by the code in the block itself.
     """
-    came: list[int] = []
     before = signal.getsignal(signal.SIGINT)
+    if not callable(before):  # ignored
+        yield []
+        return
+    noting = _Noting(before)
+    with _handling(noting):
+        yield noting.came
 
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        if callable(before):
-            before(number, frame)
 
-    with _handling(note):
-        yield came
+class _Noting:
+    """A handler that notes each signal, and does what the one before it does."""
+
+    def __init__(self, before: Handler) -> None:
+        self._before, self.came = before, list[int]()
+        self.first: Handler = before.first if isinstance(before, _Noting) else before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came.append(number)
+        self._before(number, frame)
 
 
 @contextlib.contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle Ctrl-C so within the block, where Python would handle it: not where it is ignored."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+def _handling(handler: Handler) -> Iterator[None]:
+    """Handle Ctrl-C so within the block, in the one thread where it arrives."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = signal.getsignal(signal.SIGINT)
     try:
         signal.signal(signal.SIGINT, handler)
         yield
