@@ -455,10 +455,13 @@ class Command(_Common, typer.core.TyperCommand):
             InvalidArgumentError: They are not.
         """
         given = self.given(ctx)
+        typed = {
+            _name(parameter): ctx.meta[_GIVEN].get(parameter.name) for parameter in self.params
+        }
         for option, value in given.items():
             check_number(option, value)
             if option.startswith("-"):
-                check_word(option, value)
+                check_words(option, value, typed.get(option))
             if isinstance(value, Path) and is_stdout(value) and given.get("--json"):
                 raise InvalidArgumentError(
                     f"give {option} {value} or --json, not both: each prints to standard output"
@@ -569,19 +572,24 @@ def check_number(name: str, value: Any) -> None:
         raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
 
 
-def check_word(name: str, value: Any) -> None:
+def check_words(name: str, value: Any, typed: Any) -> None:
     """Refuse a value that was meant as the next option: the option's own value was forgotten.
+
+    Args:
+        name: The option.
+        value: Its value, or a list of them.
+        typed: The same as it was typed: the path of ./-x is -x.
 
     Raises:
         InvalidArgumentError: It is "--", or a path that begins with "-" but is not "-".
     """
-    for word in value if isinstance(value, list | tuple) else [value]:
-        text = str(word)
-        path = isinstance(word, Path) and text.startswith("-") and word != STDOUT
-        if path or text == "--":
+    values, words = ([v] if not isinstance(v, list | tuple) else v for v in (value, typed))
+    for one, text in zip(values, map(str, words), strict=False):
+        path = isinstance(one, Path)
+        if text == "--" or (path and text.startswith("-") and one != STDOUT):
             raise InvalidArgumentError(
                 f"{name} has no value: {text!r} follows, which looks like an option; give a value"
-                + (f", or write ./{text} for a file of that name" if isinstance(word, Path) else "")
+                + (f", or write ./{text} for a file of that name" if path else "")
             )
 
 

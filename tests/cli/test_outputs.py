@@ -135,6 +135,8 @@ def test_the_next_option_is_no_file(word: str, tmp_path: Path) -> None:
         assert f"error: {option} has no value: {word!r} follows" in ran.stderr
         assert f"or write ./{word} for a file of that name" in ran.stderr
         assert list(tmp_path.iterdir()) == []
+    assert run("run", "-q", "--html", f"./{word}", "--", "true", folder=tmp_path).returncode == 0
+    assert "<html" in (tmp_path / word).read_text()
 
 
 BAD = [
