@@ -28,6 +28,11 @@ def power(x: Any, *, exponents: tuple[int, ...]) -> Any:
     return sum(x**n for n in exponents)
 
 
+def doubled(x: Any, unused: Any) -> Any:
+    """A program that does not look at its second argument."""
+    return 2 * x
+
+
 def halves(x: Any) -> tuple[Any, Any]:
     """A program with two outputs."""
     return x[: len(x) // 2], x[len(x) // 2 :]

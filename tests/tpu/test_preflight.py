@@ -166,6 +166,15 @@ def test_passes_of_float32_products(dtype: str, precision: str | None, said: str
 
 
 @pytest.mark.usefixtures("compiler")
+def test_an_argument_that_is_not_used_takes_its_memory() -> None:
+    """A run holds it all the same."""
+    x = aval((1024, 1024), ("a", "b"), pr.Mesh((2, 2), ("a", "b")))
+    memory = preflight("tests.tpu.programs:doubled", x, x, topology="v6e-4").bytes_per_device
+    assert memory is not None
+    assert memory.arguments == 2 * memory.outputs == 2 * 1024 * 1024
+
+
+@pytest.mark.usefixtures("compiler")
 def test_another_program_does_not_fit() -> None:
     mesh = pr.Mesh((2, 2), ("a", "b"))
     x = aval((1 << 17, 1 << 17), ("a", "b"), mesh)

@@ -112,7 +112,11 @@ def lower(request: Request, devices: list[Any]) -> Any:
     outs = tuple(to_jax(out) for out in request["out_shardings"] or ())
     shardings = None if not outs else outs if request["several"] else outs[0]
     function = load(Program(**request["program"]), "jax")
-    jitted = jax.jit(partial(function, **static_of(request)), out_shardings=shardings)
+    jitted = jax.jit(
+        partial(function, **static_of(request)),
+        out_shardings=shardings,
+        keep_unused=True,  # as a run holds every argument, used or not
+    )
     meshes = {argument.sharding.mesh for argument in args}
     with contextlib.ExitStack() as stack:
         if request["precision"] is not None:
