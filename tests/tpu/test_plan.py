@@ -367,7 +367,7 @@ def test_picture() -> None:
             {"platform": "cpu", "program": "jax.nn:relu", "shapes": [(8,)]},
             "only matmul can be meas",
         ),
-        ({"topology": "v6e-4", "size": 2**21}, "none of .* layouts of .* fits: their blocks alone"),
+        ({"topology": "v6e-4", "size": 2**21}, "none of .* layouts of .* fits: the blocks alone"),
     ],
 )
 def test_messages(given: dict[str, Any], message: str) -> None:
@@ -378,7 +378,7 @@ def test_messages(given: dict[str, Any], message: str) -> None:
 def test_nothing_fits_is_exit_code_5() -> None:
     ran = run("--topology", "v6e-4", "--size", str(2**21))
     assert ran.returncode == 5
-    assert "their blocks alone need more than the 31.24 GiB of a device" in ran.stderr
+    assert "the blocks alone need more than the 31.24 GiB of a device" in ran.stderr
 
 
 def test_plan_is_plain_data() -> None:
