@@ -13,8 +13,10 @@ import pyreactant as pr
 from pyreactant.arrays.matmul import compile_matmul
 from pyreactant.arrays.source import ArraySource, RandomSource
 from pyreactant.arrays.text import bytes_text
-from pyreactant.check.product.check import tolerance_of
+from pyreactant.check.product.check import model_of, tolerance_of
 from pyreactant.check.product.freivalds import freivalds
+from pyreactant.check.product.on_devices import check_on_devices
+from pyreactant.check.product.operands import misplaced
 
 from ._measure import Pair, interleave, timed
 
@@ -110,6 +112,28 @@ def put_small(repetitions: int) -> Pair:
     )
     name = f"device_put of 4 KiB over {len(pr.devices())} devices, over by hand"
     return Pair(name, ours, reference, 0.5e-3, difference=True)
+
+
+def device_check(n: int, dtype: str, bound: float, repetitions: int) -> list[Pair]:
+    """Time the check of a product on its devices at n^2, and its operands' digests."""
+    sources = tuple(RandomSource((n, n), dtype, 0, stream) for stream in (0, 1))
+    a, b = (pr.from_callback(s.shape, s.dtype, _ours(), s.read) for s in sources)
+    product = compile_matmul(a, b, None, "highest")
+    c = product(a, b).block_until_ready()
+    model = model_of(c, (_ours(), _ours()), "highest", random=True)
+    parts: list[tuple[str, Callable[[], object], float]] = [
+        ("check", lambda: check_on_devices((a, b), c, model), bound),
+        ("digests of the operands", lambda: misplaced(sources, (a, b)), 0.20),
+    ]
+    pairs = []
+    for name, run, limit in parts:
+        ours, reference = interleave(
+            partial(timed, run),
+            lambda: timed(lambda: product(a, b).block_until_ready()),
+            repetitions,
+        )
+        pairs.append(Pair(f"{name} on the devices, {dtype}, {n}^2", ours, reference, limit))
+    return pairs
 
 
 def check(n: int, repetitions: int) -> list[Pair]:

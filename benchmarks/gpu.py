@@ -9,6 +9,14 @@ import pyreactant as pr
 from . import _in_process, _training
 from .__main__ import show
 
+_CHECKS = (
+    (8192, "float32", 0.12),
+    (16384, "float32", 0.12),
+    (8192, "bfloat16", 0.30),
+    (16384, "bfloat16", 0.10),
+)
+"""Side, type, and the bound of the check on the devices as a part of the product's time."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
@@ -25,6 +33,11 @@ def main() -> None:
         _in_process.put(16384, some),
         _training.tree(2 if args.quick else 20, many),
         *_in_process.check(16384, some // 2),
+        *(
+            pair
+            for n, dtype, bound in _CHECKS
+            for pair in _in_process.device_check(n, dtype, bound, some)
+        ),
     ]
     show(pairs, args.json)
 

@@ -35,8 +35,10 @@ from .faults.subject import Oracle, Subject
 from .inputs import SPECIAL
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.sources import PlacedSource, Transposed
-from .product.check import FULL_CHECK_WORK, tolerance_of
+from .product.check import FULL_CHECK_WORK, model_of, tolerance_of
 from .product.freivalds import freivalds
+from .product.on_devices import check_on_devices
+from .product.place import is_on_devices
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
 from .regions import around, common, elements_of, whole_index, within
 
@@ -114,9 +116,9 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
         elif run.data.whole:
             method = "whole numbers"
         if _is_large_product(run) and not run.data.whole:
-            product = _check_by_freivalds(run, sources)
+            product = _check_by_freivalds(run, sources, right_inputs)
             if product is not None and product.passed:
-                method = "Freivalds"
+                method = product.method
                 measure = partial(_by_freivalds, subject.oracle, product, run.seed)
         # Outputs of one program often have the same fault.
         hints = next((v.kinds for verdicts in outputs for v in verdicts if v.kinds), ())
@@ -366,7 +368,9 @@ def _is_large_product(run: CaseRun) -> bool:
     return math.prod(run.plans["output 0"].shape) * summed > _WORK
 
 
-def _check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
+def _check_by_freivalds(
+    run: CaseRun, sources: Sequence[Source], right_inputs: Collection[str]
+) -> Verdict | None:
     """Freivalds' check of a run's product; None if a block is on a wrong device. Collective."""
     product = run.arrays["output 0"]
     if not _is_placed_everywhere(product, run.plans["output 0"]):
@@ -378,8 +382,24 @@ def _check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | No
         axes = sharding.axes(2)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
     (x, y), both = factors, (shardings[0], shardings[1])
+    if is_on_devices(run.check, product.dtype, large=True):
+        # The devices multiply what they hold, so that must be right on every process.
+        names = [f"input {number}" for number, _ in run.case.factors]
+        if _is_everywhere(all(name in right_inputs for name in names)):
+            left, right = (run.arrays[name] for name in names)
+            turned = run.case.factors[0][1], run.case.factors[1][1]
+            model = model_of(product, both, run.precision, run.random)
+            verdict = check_on_devices((left, right), product, model, turned)
+            if verdict is not None:
+                return verdict
     tolerance = tolerance_of(product, x.shape[1], both, run.precision, random=run.random)
     return freivalds(x, y, product, both, tolerance)
+
+
+def _is_everywhere(mine: bool) -> bool:
+    """Whether something holds on every process. Collective."""
+    running = current()
+    return not collective.total(running.backend, running.group, np.array([int(not mine)]))[0]
 
 
 def _is_placed_everywhere(array: ShardedArray, plan: ArrayPlan) -> bool:
@@ -390,8 +410,7 @@ def _is_placed_everywhere(array: ShardedArray, plan: ArrayPlan) -> bool:
     right = sorted(shard.device.position for shard in shards) == here and all(
         shard.index == wanted[shard.device.position] and _is_block(shard, plan) for shard in shards
     )
-    running = current()
-    return not collective.total(running.backend, running.group, np.array([int(not right)]))[0]
+    return _is_everywhere(right)
 
 
 def _by_freivalds(

@@ -131,7 +131,7 @@ def _measured(verdict: Verdict, *, passed: bool) -> float:
     Freivalds measures rows, not elements, and the error of a wrong block is no tolerance: both use
     the derived bound. An oracle with products in float32 has an error of its own.
     """
-    if not passed or verdict.method == "Freivalds":
+    if not passed or verdict.by_rows:
         return verdict.allowed
     return verdict.error + (verdict.allowed if verdict.method == BY_FLOAT32 else 0.0)
 

@@ -54,6 +54,7 @@ class CaseRun:
         before: The set of inputs of the calls before it; None if it is the same with other numbers.
         typical: Standard deviations of rounding that a result may be off (`bounds.typical`); 0
             leaves this limit out.
+        check: Where a large product is checked (`product.place`); None chooses by platform.
         repeats: Blocks with other bits in a later call than in the first one with the same inputs:
             {"array", "device", "process", "call", "first"}; calls count from 1.
     """
@@ -73,6 +74,7 @@ class CaseRun:
     before: InputSet | None = None
     repeats: Sequence[Mapping[str, Any]] = ()
     typical: float = 0.0
+    check: str | None = None
 
     def sources(self, *, before: bool = False) -> tuple[Source, ...]:
         """The sources of the inputs.
@@ -135,6 +137,7 @@ def run_case(
     precision: str = "highest",
     calls: int = 3,
     typical: float = 0.0,
+    check: str | None = None,
 ) -> CaseRun:
     """Place seeded inputs, compile and call the program. Collective.
 
@@ -152,6 +155,7 @@ def run_case(
         precision: "default", "high" or "highest".
         calls: Number of timed calls, 1 or more, including the checked one.
         typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
+        check: Where a large product is checked (`product.place`); None chooses by platform.
 
     Raises:
         MismatchError: The runtime's outputs differ from the oracle's in number, shape or dtype.
@@ -183,6 +187,7 @@ def run_case(
         compiled=compiled,
         repeats=_repeats(bits, 1),
         typical=typical,
+        check=check,
     )
     run, last = _call_twice(run, shardings, first=len(times) + 1)
     _check_outputs(run)

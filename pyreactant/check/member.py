@@ -77,6 +77,7 @@ def further_sets(
                 layout=variant.layout,
                 calls=1,
                 typical=request.typical,
+                check=request.check,
             )
             yield _record(run, variant)
             run = replace(run, arrays={})
@@ -248,6 +249,7 @@ def _run(
         layout=layout,
         calls=request.repeat,
         typical=request.typical,
+        check=request.check,
     )
     start = time.perf_counter()
     blocks = check_all(run)

@@ -36,6 +36,7 @@ from ..base.steps import step
 from ..julia.place import find_place
 from .bounds.typical import LEAST_SIGMAS, SIGMAS
 from .inputs import SETS, input_sets
+from .product.place import check_place
 from .programs import Case, Layout, find_case
 from .programs.user import OracleError
 from .records.plain import Plain
@@ -124,6 +125,8 @@ class CheckRequest(Plain):
         typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
         extent: Whether each program runs in one layout and element type, in some, or in all: one
             of `EXTENTS`.
+        check: Where large products are checked: one of `product.place.PLACES`; None chooses by
+            platform.
         id: Random identifier, which tells this cross-check's files from those of others.
     """
 
@@ -137,6 +140,7 @@ class CheckRequest(Plain):
     sets: tuple[str, ...] = SETS
     extent: str = ONE
     typical: float = SIGMAS
+    check: str | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -158,6 +162,7 @@ class CheckRequest(Plain):
                 f"{argument('typical')} must be 0, for no typical limit, or {LEAST_SIGMAS:g} or "
                 f"more standard deviations of rounding, got {self.typical:g}"
             )
+        check_place(self.check)
         if self.dtype is not None:
             as_dtype(self.dtype)
         for what, given, known in (("inputs", self.sets, SETS), ("extent", [self.extent], EXTENTS)):

@@ -37,6 +37,7 @@ from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..base.steps import step
 from .bounds.typical import SIGMAS
 from .member import PROGRESS_PREFIX
+from .product.place import check_place
 from .programs import CASES, Case, find_case
 from .records.records import check_shards, read_run
 from .report.data import GradientResult
@@ -76,6 +77,7 @@ def crosscheck(
     platform: str | None = None,
     repeat: int = 5,
     typical: float = SIGMAS,
+    check: str | None = None,
     coverage: str = USUAL,
     gradients: bool | str | Path | None = None,
     out: str | Path | None = None,
@@ -108,6 +110,8 @@ def crosscheck(
         repeat: Number of timed calls.
         typical: How many standard deviations of rounding an element of a user's program may be off
             (docs/checks.md), 6 or more; 0 leaves only the derived bound.
+        check: Where products of more than 2048³ multiplications are checked: "device" or "host".
+            None means the devices on GPU and TPU, with JAX (docs/checks.md).
         coverage: "quick": ordinary inputs in one layout and element type. "usual": all sets of
             inputs that a program defines; if `program` is "all", in a small matrix of layouts and
             types. "thorough": in all layouts and types.
@@ -142,8 +146,10 @@ def crosscheck(
         spec=spec,
         repeat=repeat,
         typical=typical,
+        check=check,
     )
     names, absent = choose_backends(backends)
+    check_place(check, names)
     given = RunDevices.of(processes, devices_per_process, platform)
     check_request(request, given.count, names)
     differentiate = gradients_wanted(gradients, names, coverage)

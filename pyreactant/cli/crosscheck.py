@@ -102,8 +102,8 @@ def crosscheck(
         typer.Option("--list", help="List the built-in programs and exit."),
         Beside(
             excludes="PROGRAM --all --backends --processes --devices-per-process --mesh --spec "
-            "--size --dtype --seed --platform --repeat --typical --quick --thorough --gradients "
-            "--no-gradients --modules --timeout --out --html --request --overwrite"
+            "--size --dtype --seed --platform --repeat --typical --check --quick --thorough "
+            "--gradients --no-gradients --modules --timeout --out --html --request --overwrite"
         ),
     ] = False,
     backends: Annotated[
@@ -146,6 +146,13 @@ def crosscheck(
             "no such limit."
         ),
     ] = 8.0,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to check large products: device or host.",
+            show_default="device for large products on GPU and TPU",
+        ),
+    ] = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Only ordinary inputs, in one layout and element type."),
@@ -254,6 +261,7 @@ def crosscheck(
             spec=spec,
             repeat=repeat,
             typical=typical,
+            check=check,
         )
         for program in written.programs:
             find_case(program)
@@ -279,6 +287,7 @@ def crosscheck(
                 platform=platform,
                 repeat=repeat,
                 typical=typical,
+                check=check,
                 coverage=coverage,
                 gradients=modules or gradients,
                 out=folder,

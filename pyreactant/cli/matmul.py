@@ -72,6 +72,13 @@ def matmul(
         int | None, typer.Option(help="Seed of the random operands.", show_default="0")
     ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to check a large product: device or host.",
+            show_default="device on GPU and TPU",
+        ),
+    ] = None,
     x: Annotated[
         Path | None,
         typer.Option("--x", help="Left operand, a .npy file."),
@@ -125,6 +132,7 @@ def matmul(
             out_spec=specs[2],
             precision=precision,
             repeat=repeat,
+            check=check,
             out=out,
             overwrite=overwrite,
         )
@@ -204,7 +212,7 @@ def _verdict(report: "MatmulReport") -> Cell:
     check = report.check
     method = f"{check.method}, {seconds_text(report.check_seconds)}"
     if not check.passed:
-        kind = "rows" if check.method == "Freivalds" else "elements"
+        kind = "rows" if check.by_rows else "elements"
         return Cell(f"WRONG: {check.wrong} {kind} beyond the tolerance ({method})", "bad")
     text = f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({method})"
     return Cell(text, "good")

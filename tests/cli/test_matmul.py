@@ -98,6 +98,16 @@ def test_freivalds_is_said() -> None:
         assert ("8 random vectors" in ran.stdout) == (size == "264")
 
 
+def test_the_place_of_the_check() -> None:
+    ran = run("matmul", "--size", "256", "--check", "device", "--repeat", "0")
+    assert ran.returncode == 0, ran.stderr
+    assert "Freivalds on the devices" in ran.stdout
+    assert "each row in 128 groups of columns" in ran.stdout
+    ran = run("matmul", "--check", "gpu")
+    assert ran.returncode == 2
+    assert "--check must be one of device, host, got 'gpu'" in ran.stderr
+
+
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_seed(seed: str, tmp_path: Path) -> None:
     same = ["matmul", "--size", "64", "--seed", seed, "--repeat", "0"]

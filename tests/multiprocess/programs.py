@@ -274,6 +274,16 @@ def freivalds() -> None:
         assert verdict.passed is not wrong, (spec, verdict)
         if wrong:
             assert verdict.worst == {"row": 40}
+    sharding = pr.NamedSharding(mesh, SPECS[0])
+    placed = tuple(pr.from_callback(s.shape, s.dtype, sharding, s.read) for s in (x, y))
+    for values, right in ((product, True), (off, False)):
+        c = pr.device_put(values, sharding)
+        verdict = check.check_product(x, y, c, (sharding, sharding), "highest", placed)
+        assert (verdict.method, verdict.passed) == ("Freivalds on the devices", right)
+        assert verdict.worst == (None if right else {"row": 40, "columns": "17:18"})
+    verdict = check.check_product(y, x, c, (sharding, sharding), "highest", placed)
+    assert verdict.worst is not None
+    assert verdict.worst["operand"] == "x"
 
 
 def raises_on_one() -> None:

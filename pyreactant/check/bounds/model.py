@@ -253,7 +253,7 @@ class Model:
             return worst
         walk = np.sqrt(n) * u * (_OF_SUM * result + _OF_NORM * norm)
         return np.minimum(
-            worst, self._rounded_parts(walk, _size_of_parts(self.partials, result, norm))
+            worst, self._rounded_parts(walk, size_of_parts(self.partials, result, norm))
         )
 
     def _rounded_parts(self, error: Any, sizes: Any) -> Any:
@@ -328,7 +328,7 @@ class ProductFactors(NamedTuple):
     of_operands: float
 
 
-def _size_of_parts(p: int, result: Any, norm: Any) -> Any:
+def size_of_parts(p: int, result: Any, norm: Any) -> Any:
     """Sum of the absolute values of p devices' sums of random numbers, and of their partial sums.
 
     A single device rounds only the result. docs/checks.md derives the numbers.

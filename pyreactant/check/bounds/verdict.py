@@ -14,14 +14,18 @@ FLOAT32_PRODUCTS = "products of the check in float32"
 BY_FLOAT32 = f"oracle, {FLOAT32_PRODUCTS}"
 """The method of an oracle whose large products were formed in float32 (docs/checks.md)."""
 
+FREIVALDS = "Freivalds"
+ON_DEVICES = "Freivalds on the devices"
+"""The methods that check the rows of a product, on the host and where the product is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether values are right, and their errors.
 
     Attributes:
-        method: How the values were checked: "oracle", `BY_FLOAT32`, "exact oracle", "Freivalds",
-            "digest", ...; "" if the caller sets it.
+        method: How the values were checked: "oracle", `BY_FLOAT32`, "exact oracle", `FREIVALDS`,
+            `ON_DEVICES`, "digest", ...; "" if the caller sets it.
         elements: Number of compared elements.
         error: Largest absolute error.
         allowed: Tolerance of the element where error over tolerance is largest.
@@ -69,6 +73,11 @@ class Verdict:
     def passed(self) -> bool:
         """Whether every element is right."""
         return self.wrong == 0
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether whole rows of a product were checked, and not elements."""
+        return self.method in (FREIVALDS, ON_DEVICES)
 
     @property
     def relative_norm(self) -> float:

@@ -1,7 +1,8 @@
 """Check a product: against float64 if that is affordable, otherwise by Freivalds' check.
 
 Both read the operands from their sources, not from the devices, and compare every block on this
-process's devices, including copies. Only vectors and verdicts are communicated.
+process's devices, including copies. Only vectors and verdicts are communicated. A check on the
+devices compares the operands with their sources by digests, and multiplies there.
 """
 
 import math
@@ -24,6 +25,8 @@ from ..bounds.expected import Expected
 from ..bounds.model import EXACT, Model, Tolerance, product_tolerance
 from ..bounds.verdict import Verdict, join
 from .freivalds import freivalds
+from .on_devices import check_on_devices
+from .operands import misplaced
 
 FULL_CHECK_WORK = 4096**3
 """Up to this many multiplications (m k n), the whole product is recomputed in float64."""
@@ -37,6 +40,7 @@ def check_product(
     c: ShardedArray,
     shardings: tuple[NamedSharding, NamedSharding],
     precision: str | None,
+    operands: tuple[ShardedArray, ShardedArray] | None = None,
 ) -> Verdict:
     """Check ``c`` against ``x @ y``. Collective; the verdict is the same on every process.
 
@@ -46,17 +50,40 @@ def check_product(
         c: The product; all its copies are checked.
         shardings: Shardings of x and y.
         precision: Precision with which c was computed.
+        operands: The placed x and y, to check on the devices; None checks on the host.
 
     Returns:
-        A verdict with the method "float64 product", "integer product" or "Freivalds". Its `worst`
-        has process, device, block, element, got and expected of the worst element. Each copy of
-        an element counts separately.
+        A verdict with the method "float64 product", "integer product", `FREIVALDS` or `ON_DEVICES`.
+        Its `worst` has process, device, block, element, got and expected of the worst element, or
+        a row, of a check on devices also columns. Each copy of an element counts separately.
+
+    Raises:
+        RequirementError: The devices do not add in float32, and `operands` are given.
     """
-    (m, k), n = x.shape, y.shape[1]
-    tolerance = tolerance_of(c, k, shardings, precision, random=x.random and y.random)
-    if m * k * n > FULL_CHECK_WORK:
-        return freivalds(x, y, c, shardings, tolerance)
-    return _full(x, y, c, tolerance)
+    k, random = x.shape[1], x.random and y.random
+    elsewhere = ""
+    if operands is not None and c.size:
+        verdict = misplaced((x, y), operands)
+        verdict = verdict or check_on_devices(
+            operands, c, model_of(c, shardings, precision, random)
+        )
+        if verdict is not None:
+            return verdict
+        elsewhere = f"; {ON_HOST}"
+    tolerance = tolerance_of(c, k, shardings, precision, random=random)
+    if is_large(c, k):
+        verdict = freivalds(x, y, c, shardings, tolerance)
+    else:
+        verdict = _full(x, y, c, tolerance)
+    return replace(verdict, note=(verdict.note + elsewhere).removeprefix("; "))
+
+
+def is_large(c: ShardedArray, k: int) -> bool:
+    """Whether a product with sums of k numbers is too large to be computed again on the host."""
+    return c.size * k > FULL_CHECK_WORK
+
+
+ON_HOST = "checked on the host, because numbers are NaN, infinite or near the ends of the type"
 
 
 def tolerance_of(
@@ -76,11 +103,24 @@ def tolerance_of(
         precision: Precision with which c was computed.
         random: Whether the operands are random with mean zero.
     """
-    if c.dtype.kind in "iu":
+    model = model_of(c, shardings, precision, random)
+    if model is None:
         return EXACT
+    return product_tolerance(model, k, 1 in c.sharding.shard_shape(c.shape))
+
+
+def model_of(
+    c: ShardedArray,
+    shardings: tuple[NamedSharding, NamedSharding],
+    precision: str | None,
+    random: bool,
+) -> Model | None:
+    """How this process's runtime rounded a product; None for integers. As `tolerance_of`."""
+    if c.dtype.kind in "iu":
+        return None
     mesh, device = c.sharding.mesh, current().backend.devices()[0]
     summed_over = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
-    model = Model.of(
+    return Model.of(
         c.dtype,
         platform=device.platform,
         kind=device.kind,
@@ -88,7 +128,6 @@ def tolerance_of(
         partials=math.prod(mesh.axis_size(axis) for axis in summed_over),
         random=random,
     )
-    return product_tolerance(model, k, 1 in c.sharding.shard_shape(c.shape))
 
 
 def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Verdict:

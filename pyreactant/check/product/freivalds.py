@@ -26,7 +26,7 @@ from ...arrays.source import Source
 from ...base.counted import counted
 from ...base.facts import usable_cores
 from ..bounds.model import Tolerance
-from ..bounds.verdict import Verdict, worst_of
+from ..bounds.verdict import FREIVALDS, Verdict, worst_of
 
 VECTORS = 8
 _DEVIATIONS = 7.0  # a right row fails once in 2e10
@@ -191,7 +191,7 @@ def _sum_over_processes(local: int) -> int:
 def _compare_integer_rows(c: ShardedArray, sums: _Sums, x: _Sums) -> Verdict:
     bits = np.uint64(2 ** (8 * c.dtype.itemsize) - 1)
     wrong = int(((sums.product - x.product) & bits != 0).any(axis=1).sum())
-    return Verdict("Freivalds", ratio=math.inf if wrong else 0.0, wrong=wrong, note=_NOTE)
+    return Verdict(FREIVALDS, ratio=math.inf if wrong else 0.0, wrong=wrong, note=_NOTE)
 
 
 def _compare_float_rows(
@@ -219,7 +219,7 @@ def _compare_float_rows(
     bad = counted(non_finite, "element is", "elements are")
     row = int(np.argmax(ratio)) if ratio.size else 0
     return Verdict(
-        "Freivalds",
+        FREIVALDS,
         error=float(residual.max(initial=0.0)),
         allowed=float(allowed[row]) if ratio.size else 0.0,
         ratio=math.inf if wrong_pattern else float(ratio.max(initial=0.0)),

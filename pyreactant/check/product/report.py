@@ -44,7 +44,8 @@ from ...base.outputs import (
 )
 from ...base.steps import step
 from ..bounds.verdict import Verdict
-from .check import check_product
+from .check import check_product, is_large
+from .place import is_on_devices
 
 
 def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> None:
@@ -231,6 +232,7 @@ def run_matmul(
     out_spec: Spec | None = None,
     precision: str | None = None,
     repeat: int = 5,
+    check: str | None = None,
     out: Path | None = None,
     overwrite: bool = False,
 ) -> MatmulReport:
@@ -250,6 +252,7 @@ def run_matmul(
         out_spec: Partition spec of the product; None as in `matmul_sharded`.
         precision: "default", "high" or "highest"; None means the runtime's default.
         repeat: Number of timed calls, after one untimed call.
+        check: Where the product is checked: "device", "host", or None as in `is_on_devices`.
         out: .npy file for the product.
         overwrite: Whether `out` may replace a file.
 
@@ -283,8 +286,10 @@ def run_matmul(
         step("multiplying", call + 1, repeat)
         seconds.append(_timed(lambda: product(a, b).block_until_ready())[0])
     step("checking the product")
-    check_seconds, check = _timed(lambda: check_product(x, y, c, shardings, precision))
-    if out is not None and check.passed:
+    on_devices = is_on_devices(check, c.dtype, large=is_large(c, x.shape[1]))
+    placed = (a, b) if on_devices else None
+    check_seconds, verdict = _timed(lambda: check_product(x, y, c, shardings, precision, placed))
+    if out is not None and verdict.passed:
         write_npy(out, c, overwrite=overwrite)
     return MatmulReport(
         c=c,
@@ -294,7 +299,7 @@ def run_matmul(
         inner=x.shape[1],
         compile_seconds=compile_seconds,
         seconds=tuple(seconds),
-        check=check,
+        check=verdict,
         check_seconds=check_seconds,
     )
 
