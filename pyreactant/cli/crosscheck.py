@@ -150,7 +150,7 @@ def crosscheck(
         str | None,
         typer.Option(
             help="Where to check large products: device or host.",
-            show_default="device for large products on GPU and TPU",
+            show_default="device on GPU and TPU",
         ),
     ] = None,
     quick: Annotated[
