@@ -51,6 +51,12 @@ def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:
     assert "process 1 on " in note
 
 
+def test_a_run_does_not_take_over_the_profile_of_the_run_around_it(tmp_path: Path) -> None:
+    run = run_script(tmp_path, PROGRAM, PYREACTANT_PROFILE=f"1:2:{tmp_path}/outer")
+    assert run.code == 0, run
+    assert not (tmp_path / "outer").exists()
+
+
 def test_a_step_that_is_never_reached(tmp_path: Path) -> None:
     run = run_script(tmp_path, PROGRAM, "--profile", "20:5")
     assert run.code == 0, run

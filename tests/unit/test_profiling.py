@@ -65,6 +65,18 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         pass
 
 
+def test_the_exception_of_the_block_is_kept(tmp_path: Path) -> None:
+    def fails() -> None:
+        with pr.profile(tmp_path):
+            jax.profiler.stop_trace()  # so that there is nothing to write at the end
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        fails()
+    (note,) = caught.value.__notes__
+    assert note.startswith("the profile of the block is missing: ")
+
+
 def test_the_steps_are_recorded(tmp_path: Path, told: list[Profiled]) -> None:
     plan = planned(tmp_path, told)
     for step in range(6):

@@ -148,7 +148,8 @@ def profile(folder: str | os.PathLike[str] = "profile") -> Iterator[None]:
         folder: The folder for all profiles; machines that do not share it have a part each.
 
     Raises:
-        FileError: The folder cannot be written.
+        FileError: The folder cannot be written. If the block raised, that is raised, with this as a
+            note.
         StateError: JAX is not loaded, or records another profile already.
 
     Examples:
@@ -160,8 +161,13 @@ def profile(folder: str | os.PathLike[str] = "profile") -> Iterator[None]:
     _sessions += 1
     try:
         yield
-    finally:
-        recording.stop()
+    except BaseException as error:
+        try:
+            recording.stop()
+        except PyReactantError as missing:  # the block's own failure is what counts
+            error.add_note(f"the profile of the block is missing: {missing}")
+        raise
+    recording.stop()
 
 
 # The steps that `pyreactant run --profile` names.

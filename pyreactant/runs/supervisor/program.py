@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...base import facts
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError
-from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, STALL_TIMEOUT
+from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, PROFILE, STALL_TIMEOUT
 from ...julia.place import find_place, package_folder
 from ...process.events import Go
 from ...process.group.coordinator import SECRET, SECRET_FILE
@@ -270,7 +270,7 @@ def program_environment(
         settings: The ``PYREACTANT_*`` variables that this run sets for it.
         token: Mark of the run's processes on this machine.
     """
-    left_out = (SECRET, SECRET_FILE, *_JAX_PROCESSES)
+    left_out = (SECRET, SECRET_FILE, PROFILE, *_JAX_PROCESSES)
     variables = {
         **{k: v for k, v in environ.items() if k not in left_out},
         "PYTHONUNBUFFERED": "1",
