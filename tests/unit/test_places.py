@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.places.slurm_jobs import Command, check_reached
+from pyreactant.runs.places.slurm_jobs import Command, check_reached, reports
 from pyreactant.runs.record import draft
 
 
@@ -41,3 +41,10 @@ def test_both_is_the_name_of_no_runtime_on_tpu() -> None:
         target.plan(draft("train.py:main", "tpu", {}))
     said = "unknown backend 'both'; known are: jax, reactant; for both, one after the other, name "
     assert str(raised.value) == f"{said}jax,reactant"
+
+
+def test_the_report_of_a_crosscheck_is_not_that_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "report.json").write_text('{"cause": "done", "exit_code": 0}')
+    (tmp_path / "report.json").write_text('{"verdict": "right"}')
+    assert reports(tmp_path) == {"jax": {"cause": "done", "exit_code": 0}}
