@@ -168,7 +168,7 @@ def initialize(
         "num_cpu_devices": num_cpu_devices,
         "initialization_timeout": initialization_timeout,
         "heartbeat_timeout": heartbeat_timeout,
-        "compile_cache": None if compile_cache is None else os.fspath(compile_cache),
+        "compile_cache": _cache_folder(compile_cache),
     }
     if _running is not None:
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
@@ -229,6 +229,15 @@ def _device_ids(ids: Any) -> tuple[int, ...] | None:
     return tuple(int(i) for i in listed)
 
 
+def _cache_folder(path: str | os.PathLike[str] | None) -> str | None:
+    if path is None:
+        return None
+    folder = os.fspath(path)
+    if not folder:
+        raise InvalidArgumentError(f"{argument('compile_cache')} must name a folder, got ''")
+    return folder
+
+
 def _start_guard(running: Running) -> None:
     store = running.backend.store()
     if store is not None:
@@ -287,8 +296,6 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
             f"{argument('num_cpu_devices')} must be 1 to {MOST_CPU_DEVICES}, got "
             f"{options['num_cpu_devices']}"
         )
-    if options.get("compile_cache") == "":
-        raise InvalidArgumentError(f"{argument('compile_cache')} must name a folder, got ''")
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:
             raise InvalidArgumentError(f"{key} must be positive seconds, got {options[key]}")
