@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -191,6 +192,25 @@ def test_runs_and_cross_checks_that_are_submitted_inside_an_allocation(
     more = {"XDG_STATE_HOME": str(tmp_path / "state")}
     ran = cluster.run([*outer, *argv], env=settings(**more), cwd=tmp_path, timeout=200)
     assert (ran.returncode, ran.stdout) == (0, "it runs\n"), ran
+
+
+def test_a_cross_check_that_fails_is_a_failed_job(cluster: Cluster, tmp_path: Path) -> None:
+    """Though its processes ended well."""
+    check = ["crosscheck", "--on", "slurm", "--backends=jax", "--cpus-per-task=1", "--nodes=1"]
+    wrong = ["--platform=cpu", "--size=63", "--mesh=x=2,y=2"]
+    env = settings(XDG_STATE_HOME=str(tmp_path / "state"))
+
+    def pyreactant(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "pyreactant", *arguments]
+        return cluster.run(argv, env=env, cwd=tmp_path, timeout=200)
+
+    number = int(pyreactant(*check, *wrong).stdout.split()[2].rstrip(";"))
+    job = cluster.wait(number, timeout=200)
+    assert (job.state, job.code) == ("FAILED", 2)
+    (row,) = json.loads(pyreactant("jobs", "list", "--json").stdout)
+    assert (row["state"], row["exit_code"]) == ("failed", 2)
+    assert f"the cross-check ended with exit code 2; see {tmp_path}/" in row["reason"]
+    assert pyreactant("jobs", "result", row["id"]).returncode == 2
 
 
 def test_no_runtime_on_the_nodes(cluster: Cluster, tmp_path: Path) -> None:

@@ -437,6 +437,8 @@ def _after(record: Record, state: str) -> Status:
     vague = cause in VAGUE
     if (by_slurm := _BY_SLURM.get(state)) and (vague or not report or cause != by_slurm.cause):
         return record.write_status(_retell(record, by_slurm))
+    if record.origin == "crosscheck" and (verdict := _by_verdict(record)):
+        return record.write_status(verdict)
     if report and not ((vague or cause == "done") and _killed(record)):
         return record.write_status(ended(record, int(report["exit_code"])))
     fields = _fields(record)
@@ -460,6 +462,21 @@ def _after(record: Record, state: str) -> Status:
         log = record.folder / "keeper.log"
         why = f"the batch script left no report (Slurm: {state or 'forgotten'}); see {log}"
     return record.write_status(Status("lost", why, ExitCode.LOST))
+
+
+def _by_verdict(record: Record) -> Status | None:
+    """How a cross-check ended: with its verdict, which the reports of its runs do not have."""
+    fields = _fields(record)
+    number, _, by_signal = fields.get("ExitCode", "").partition(":")
+    if not number.isdecimal() or by_signal != "0":
+        return None
+    code = int(number)
+    if not code:
+        return Status("done", "", ExitCode.DONE)
+    if record.report().get("exit_code") == code:
+        return ended(record, code)
+    why = f"the cross-check ended with exit code {code}; see {fields.get('StdOut')}"
+    return Status("failed", why, code)
 
 
 def _name(record: Record) -> str:
