@@ -88,7 +88,7 @@ def test_good_requests() -> None:
     [
         ({"platform": "gpu"}, {}, "platform must be tpu or cpu, .* got 'gpu'"),
         ({"platform": "TPU"}, {}, "platform must be tpu or cpu, .* got 'TPU'"),
-        ({"devices_per_process": 2}, {}, "has all 4 devices of its VM; omit devices_per_process"),
+        ({"devices_per_process": 2}, {}, "has all devices of its VM, 4 here; omit"),
         (
             {"size": 4095},
             {},

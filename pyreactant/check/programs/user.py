@@ -15,7 +15,6 @@ from ...arrays.inputs import Shape as Sizes
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program, body_name, load
 from ...arrays.sharding import Index, as_entry
-from ...base.counted import counted
 from ...base.errors import InvalidArgumentError
 from ...base.imports import users_place
 from ..bounds.estimate import (
@@ -407,8 +406,8 @@ def _outputs(
         wanted = program.out_dtypes
         if wanted and len(wanted) != len(results):
             raise InvalidArgumentError(
-                f"Program {program.name!r}: out_dtypes= must have one element type for each "
-                f"of the oracle's {counted(len(results), 'result')}, got {len(wanted)}"
+                f"Program {program.name!r}: out_dtypes= must have an element type for each "
+                f"result of the oracle, {len(results)} in all, got {len(wanted)}"
             )
         own = (array for one, array in zip(inputs(n, dtype), arrays, strict=True) if one.is_data)
         given = next(own, arrays[0]).dtype

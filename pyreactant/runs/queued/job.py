@@ -206,8 +206,8 @@ class Job:
         if platform == "tpu" and devices:
             raise InvalidArgumentError(
                 f"{argument('devices_per_process', devices)} was requested, but on TPU a process "
-                f"has all {self.request.topology.devices_per_process} of its VM; omit "
-                f"{argument('devices_per_process')}, or use {argument('platform', 'cpu')}"
+                f"has all devices of its VM, {self.request.topology.devices_per_process} here; "
+                f"omit {argument('devices_per_process')}, or use {argument('platform', 'cpu')}"
             )
 
 
