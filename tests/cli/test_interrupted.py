@@ -170,7 +170,8 @@ repeat_ignored_interrupts()
 gc.callbacks.append(lambda *_: gc.callbacks.clear() or signal.raise_signal(signal.SIGINT))
 try:
     gc.collect()
-    time.sleep(600)
+    for _ in range(2000):  # a signal just before a sleep does not end that sleep
+        time.sleep(0.1)
 except KeyboardInterrupt:
     print("interrupted")
 """
