@@ -259,19 +259,23 @@ class Planned:
 def _giving_way(end: Callable[[], None]) -> Callable[[], None]:
     """End our profile before the program starts its own; the result undoes this."""
     profiler = _profiler()
-    start = profiler.start_trace
-    places = [profiler, sys.modules[start.__module__]]
+    module = sys.modules[profiler.start_trace.__module__]
+    # Since jax 0.12 every profile starts in a session, that of `jax.profiler.trace`, too.
+    session = getattr(module, "ProfileSession", None)
+    name = "start" if session else "start_trace"
+    places = [session] if session else [profiler, module]
+    start = getattr(places[0], name)
 
-    def start_trace(*args: Any, **kwargs: Any) -> Any:
+    def started(*args: Any, **kwargs: Any) -> Any:
         end()
         return start(*args, **kwargs)
 
     def restore() -> None:
         for place in places:
-            place.start_trace = start
+            setattr(place, name, start)
 
     for place in places:
-        place.start_trace = start_trace
+        setattr(place, name, started)
     return restore
 
 
