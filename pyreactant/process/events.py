@@ -250,10 +250,13 @@ class Profiled(ProgramEvent):
     Attributes:
         file: The profile of this process; "" if there is none.
         note: What is missing, and why; "" if nothing is.
+        began_ns: When it began, in Unix nanoseconds by the clock of this host; 0 if that is not
+            known.
     """
 
     file: str
     note: str = ""
+    began_ns: int = 0
 
 
 @message
@@ -329,6 +332,30 @@ class GaveUp(Event):
 @message
 class Ended(Event):
     """The supervisor has ended the program, as ordered."""
+
+
+@message
+class ClockAsked(Event):
+    """A supervisor asks for the time of the head's host, which is told at once.
+
+    Attributes:
+        sent_ns: When it was asked, in Unix nanoseconds by the clock of the host that asks.
+    """
+
+    sent_ns: int
+
+
+@message
+class ClockCompared(Event):
+    """The clock of this host, compared with that of the head's.
+
+    Attributes:
+        offset_ns: What the clock of the head's host shows beyond this one, in nanoseconds.
+        error_ns: The largest error of that.
+    """
+
+    offset_ns: int
+    error_ns: int
 
 
 @message
@@ -464,6 +491,19 @@ class Refused(HeadMessage):
 @message
 class Alive(HeadMessage):
     """A heartbeat."""
+
+
+@message
+class ClockTold(HeadMessage):
+    """The answer to `ClockAsked`.
+
+    Attributes:
+        sent_ns: As it was asked.
+        head_ns: Unix nanoseconds by the clock of the head's host.
+    """
+
+    sent_ns: int
+    head_ns: int
 
 
 @message

@@ -5,7 +5,12 @@ from pathlib import Path
 import jax
 import pytest
 
-from tests.launch.runs import Run, run_local, run_script
+from tests.harness import environment, spawn
+from tests.hosts import on_hosts, two_hosts
+from tests.launch.runs import RUN, Run, run_local, run_script, script
+from tests.perfetto import opened
+
+ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import os, signal, sys
@@ -38,7 +43,20 @@ def test_every_process_has_its_own_file(tmp_path: Path) -> None:
         seen = {name for name in names if name.startswith("step ")}
         # pr.log of step 1 begins it, after that step.
         assert seen == {f"step {step} of {index}" for step in (2, 3, 4)}
-    assert f"xprof {run.folder}/profile" in run.report["notes"][0]
+    xprof, timeline = run.report["notes"]
+    assert f"xprof {run.folder}/profile" in xprof
+    path = run.folder / "profile" / "timeline.tar"
+    assert timeline == f"timeline of 2 processes: {path}, for https://ui.perfetto.dev"
+    assert timeline in " ".join(run.finished[0].log.split())
+    entries, traces = opened(path)
+    assert sorted(entries) == ["process-0.json", "process-1.json"]
+    for name, trace in traces.items():
+        number = name.removeprefix("process-").removesuffix(".json")
+        assert entries[name]["machine"]["name"].startswith(f"process {number} on ")
+        assert f"step 3 of {number}" in {event.get("name") for event in trace["traceEvents"]}
+    begun = {row["index"]: row["profile"]["began_ns"] for row in run.report["processes"]}
+    offsets = [entry.get("clocks", {}).get("offset_ns", 0) for entry in entries.values()]
+    assert sorted(offsets) == [0, abs(begun[0] - begun[1])]
 
 
 def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:
@@ -49,12 +67,61 @@ def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:
     (note,) = [note for note in run.report["notes"] if note.endswith(why)]
     assert note.startswith("no profile of process ")  # that of process 0 may be missing, too
     assert "process 1 on " in note
+    timeline = run.folder / "profile" / "timeline.tar"
+    if profiles(run)[0]:  # the timeline is of what there is
+        assert [*opened(timeline)[0]] == ["process-0.json"]
+        assert any(n.startswith("timeline of 1 of 2 processes: ") for n in run.report["notes"])
+    else:
+        assert not timeline.exists()
 
 
 def test_a_run_does_not_take_over_the_profile_of_the_run_around_it(tmp_path: Path) -> None:
     run = run_script(tmp_path, PROGRAM, PYREACTANT_PROFILE=f"1:2:{tmp_path}/outer")
     assert run.code == 0, run
     assert not (tmp_path / "outer").exists()
+
+
+SKEW = 3_000_000_000
+
+SKEWED_CLOCK = f"""
+import os, time
+if os.environ.get("PYREACTANT_PROCESS_INDEX") == "1":
+    true = time.time_ns
+    time.time_ns = lambda: true() + {SKEW}
+"""
+"""A stand-in for a host whose clock is 3 s ahead, since a namespace cannot have a clock of its own:
+what `time.time_ns` shows on it. The profiler's own clock stays the true one, so that the timeline
+has to be 3 s off for this process, and shows how exactly the clocks were compared."""
+
+
+def test_clocks_of_two_hosts(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SKEWED_CLOCK)
+    with two_hosts(tmp_path) as namespaces:
+        environments = [
+            environment(
+                PYREACTANT_PLATFORM="cpu",
+                PYREACTANT_NUM_PROCESSES="2",
+                PYREACTANT_PROCESS_INDEX=str(index),
+                PYREACTANT_COORDINATOR_ADDRESS="hosta:4711",
+                PYREACTANT_SECRET="0123456789abcdef0123456789abcdef",
+                PYTHONPATH=f"{tmp_path}:{ROOT}",
+            )
+            for index in range(2)
+        ]
+        argv = [*RUN, "--out", str(tmp_path / "run"), "--profile", "1:2", "--"]
+        argvs = on_hosts(namespaces, tmp_path, *argv, script(tmp_path, PROGRAM))
+        run = Run(spawn(argvs, environments, tmp_path, 120), tmp_path / "run")
+    assert run.code == 0, run
+    first, second = (row["profile"] for row in run.report["processes"])
+    assert (first["clock_offset_ns"], first["clock_error_ns"]) == (0, 0)
+    assert abs(second["clock_offset_ns"] + SKEW) <= second["clock_error_ns"] < 1e9
+    entries, _ = opened(run.folder / "profile" / "timeline.tar")
+    assert "clocks" not in entries["process-1.json"]  # the earliest now
+    offset = entries["process-0.json"]["clocks"]["offset_ns"]
+    truth = first["began_ns"] - second["began_ns"]
+    assert abs(offset - SKEW - truth) <= second["clock_error_ns"]
+    (note,) = [note for note in run.report["notes"] if note.startswith("timeline of 2 processes")]
+    assert "; the clocks agree within " in note
 
 
 def test_a_step_that_is_never_reached(tmp_path: Path) -> None:

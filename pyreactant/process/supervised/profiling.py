@@ -8,6 +8,7 @@ itself is not imported here.
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ from ..events import Profiled
 _SESSIONS = Path("plugins", "profile")
 """Where XProf and TensorBoard look for sessions, below the folder that they are given."""
 
-_SUFFIXES = (".xplane.pb", ".trace.json.gz")
+_KEPT = {".xplane.pb": "*.xplane.pb", ".trace.json.gz": "perfetto_trace.json.gz"}
+"""The files that are kept, by their suffixes: the one for XProf, and the one for Perfetto."""
 
 
 class Steps(NamedTuple):
@@ -78,7 +80,7 @@ class _Recording:
         with _writing(self._session):
             self._own.mkdir(parents=True)
         try:
-            self._jax.start_trace(self._own)
+            self._jax.start_trace(self._own, create_perfetto_trace=True)
         except RuntimeError as error:
             self._remove()
             raise StateError(f"JAX records no second profile: {error}") from None
@@ -93,7 +95,7 @@ class _Recording:
         try:
             self._jax.stop_trace()
             with _writing(self._session):
-                found = {s: [*self._own.glob(f"{_SESSIONS}/*/*{s}")] for s in _SUFFIXES}
+                found = {s: [*self._own.glob(f"{_SESSIONS}/*/{n}")] for s, n in _KEPT.items()}
                 for suffix, files in found.items():
                     for file in files:
                         file.replace(self._session / f"{self._name}{suffix}")
@@ -103,9 +105,9 @@ class _Recording:
             raise StateError(f"JAX did not write the profile: {error}"[:500]) from None
         finally:
             self._remove()
-        if not found[_SUFFIXES[0]]:
+        if not found[".xplane.pb"]:
             raise FileError(f"{self._session}: JAX wrote no profile there")
-        return self._session / f"{self._name}{_SUFFIXES[0]}"
+        return self._session / f"{self._name}.xplane.pb"
 
     def _remove(self) -> None:
         import shutil  # a program that is not profiled starts without it
@@ -121,6 +123,16 @@ def _profiler() -> Any:
             "are not recorded yet"
         )
     return jax.profiler
+
+
+def _began_ns(file: Path) -> int:
+    """When a profile began, in Unix nanoseconds by the clock of this host; 0 if it does not say."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of nanobind, about the type of `stats`
+        for plane in _profiler().ProfileData.from_file(str(file)).planes:
+            if plane.name == "Task Environment":
+                return int(dict(plane.stats).get("profile_start_time", 0))
+    return 0
 
 
 @contextlib.contextmanager
@@ -251,9 +263,15 @@ class Planned:
         if not note and self._last is not None and self._last < self._steps.end:
             note = f"it ends at step {self._last}, with the program"
         try:
-            self._tell(Profiled(str(recording.stop()), note))
+            file = recording.stop()
         except (StateError, FileError) as error:
             self._tell(Profiled("", str(error)))
+            return
+        try:
+            began = _began_ns(file)
+        except Exception:  # whatever this version of JAX raises: the timeline is without it
+            began = 0
+        self._tell(Profiled(str(file), note, began))
 
 
 def _giving_way(end: Callable[[], None]) -> Callable[[], None]:

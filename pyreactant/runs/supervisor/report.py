@@ -31,7 +31,7 @@ from ...base.document.terminal import text_of
 from ...base.errors import FileError, PyReactantError, RequirementError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
-from ...process.events import Compiled, Raised
+from ...process.events import ClockCompared, Compiled, Profiled, Raised
 from .cause import EXIT_CODES, Failure, failure
 from .output import own_lines, plain, say
 from .state import ProcessState, utc
@@ -373,7 +373,7 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
         },
         "collectives": state.collectives,
         "programs": state.compiled and _programs(state.compiled),
-        "profile": state.profiled and {"file": state.profiled.file, "note": state.profiled.note},
+        "profile": state.profiled and _profile(state.profiled, state.clock),
         "killed": state.killed,
         "stacks": state.stacks,
         "log": state.log,
@@ -390,6 +390,17 @@ def _programs(told: Compiled) -> dict[str, Any]:
         "loaded": told.loaded,
         "load_seconds": round(told.load_seconds, 3),
         "cache": told.cache,
+    }
+
+
+def _profile(told: Profiled, clock: ClockCompared | None) -> dict[str, Any]:
+    """What became of the profile of a process, and what places it on the clock of process 0."""
+    return {
+        "file": told.file,
+        "note": told.note,
+        "began_ns": told.began_ns,
+        "clock_offset_ns": clock and clock.offset_ns,
+        "clock_error_ns": clock and clock.error_ns,
     }
 
 

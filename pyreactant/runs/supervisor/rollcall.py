@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping
 
 from ...base.errors import RendezvousError
 from ...base.lines import LineCodec, Message, Strangers, encode, parse
-from ...process.events import Admitted, Alive, Event, HeadMessage, Join, Refused, read, write
+from ...process.events import (
+    Admitted,
+    Alive,
+    ClockAsked,
+    ClockTold,
+    Event,
+    HeadMessage,
+    Join,
+    Refused,
+    read,
+    write,
+)
 from ...process.group.coordinator import listen
 from ...process.group.group import split_address
 from .connection import CONVERSATION, Member
@@ -188,7 +199,9 @@ class RollCall:
         elif text != _ALIVE:
             # A member can report events of its own process only.
             event = read(Event, {**parse(text), "process": member.process})
-            if event is not None:
+            if isinstance(event, ClockAsked):  # here, since each delay is an error of the clock
+                member.send(ClockTold(event.sent_ns, time.time_ns()))
+            elif event is not None:
                 self._receive(event)
 
     def _admit_member(self, member: Member, message: Message) -> None:

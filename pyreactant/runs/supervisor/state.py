@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ...process.events import (
+    ClockCompared,
     Compiled,
     Cooperates,
     Event,
@@ -70,6 +71,7 @@ class ProcessState:
         cooperates: Whether its program calls `reached_preemption`.
         stopped: Whether `reached_preemption` was true in it.
         profiled: What became of its profile; None if it has begun none.
+        clock: The clock of its host against that of process 0's; None if they were not compared.
         compiled: What it has compiled and loaded; None if it told nothing of it.
         step_reported: Whether it has answered a preemption with its step.
         step: That step; None if it has not begun one.
@@ -100,6 +102,7 @@ class ProcessState:
     cooperates: bool = False
     stopped: bool = False
     profiled: Profiled | None = None
+    clock: ClockCompared | None = None
     compiled: Compiled | None = None
     step_reported: bool = False
     step: int | None = None
@@ -190,6 +193,8 @@ class ProcessState:
                 self.step, self.step_reported = step, True
             case Profiled():
                 self.profiled = event
+            case ClockCompared():
+                self.clock = event
             case Compiled():
                 self._compile(event)
             case Cooperates():
@@ -220,7 +225,7 @@ class ProcessState:
         """The state of the same process before a new start, in which it has this index."""
         new = ProcessState(self.index, self.host, facts=self.facts, process_index=process_index)
         new.own_name, new.address = self.own_name, self.address
-        new.killed, new.log_error = self.killed, self.log_error
+        new.killed, new.log_error, new.clock = self.killed, self.log_error, self.clock
         new.enter("joined", self.times.get("joined", 0.0))
         return new
 

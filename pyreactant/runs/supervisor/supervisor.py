@@ -23,7 +23,19 @@ from ...base.facts import GitState, facts
 from ...base.outputs import is_stream
 from ...base.process import raise_limit
 from ...base.settings import COUNT
-from ...process.events import Alive, Event, GaveUp, Go, GotSignal, Order, Raised, Report
+from ...process.events import (
+    Alive,
+    ClockCompared,
+    ClockTold,
+    Event,
+    GaveUp,
+    Go,
+    GotSignal,
+    Order,
+    Profiled,
+    Raised,
+    Report,
+)
 from ...process.group import ProcessGroup, resolve
 from ...process.group.coordinator import MEETING_SECRET, meeting_secret, run_secret
 from ...process.group.group import (
@@ -36,6 +48,7 @@ from ...process.group.group import (
 )
 from ...process.group.slurm import NAME as SLURM
 from .agent import Agent
+from .clocks import Comparison
 from .connection import CannotStartError, Uplink, hello, join, own_name, resolve_host
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
@@ -45,6 +58,7 @@ from .program import find_program
 from .report import RunReport, alone
 from .rollcall import RollCall, heartbeat_period
 from .state import ProcessState, utc
+from .timeline import make_timeline
 from .unstarted import others_told
 from .watch import WARNINGS, handled
 
@@ -199,6 +213,7 @@ class _Leader(_Supervisor):
         for index in self._indices:
             known, name = (facts(), own_name()) if self._remote else ({}, "")
             head.admit(hello(index, self._count, known, own_name=name))
+            head.apply(ClockCompared(0, 0, process=index))
             self._certify(partial(self._certifier.admit, index))
         with handled(lambda number: head.apply(GotSignal(number))):
             git = GitState(Path.cwd())
@@ -208,7 +223,10 @@ class _Leader(_Supervisor):
             commit = await asyncio.to_thread(git.result, _GIT)
         if self._remote:
             naming.cancel()
-        off, notes = self._certifier.off, report.notes
+        timeline: list[str] = []
+        if options.profile is not None:
+            timeline = await asyncio.to_thread(make_timeline, self._folder, report.processes)
+        off, notes = self._certifier.off, [*report.notes, *timeline]
         note = off_note(options.backend, self._count, off)
         report = replace(
             report,
@@ -297,6 +315,7 @@ class _Follower(_Supervisor):
         super().__init__(options, group, [self._index], run_secret(group))
         self._began = time.monotonic()
         self._uplink: Uplink | None = None
+        self._clock = Comparison(self._index, self._emit)
         self._state = ProcessState(self._index, socket.gethostname(), pid=os.getpid())
         self._stop_requested = asyncio.Event()
         self._folder = options.folder  # else of process 0, which tells it at the start
@@ -358,6 +377,8 @@ class _Follower(_Supervisor):
                         if code and not options.quiet:
                             say(summary)
                         return code
+                    case ClockTold(sent_ns, head_ns):
+                        self._clock.take(sent_ns, head_ns)
                     case Order() as order:
                         if isinstance(order, Go):
                             self._folder = self._folder or Path(order.folder)
@@ -369,6 +390,8 @@ class _Follower(_Supervisor):
         self._state.apply(event, time.monotonic())
         if self._uplink is not None:
             self._uplink.send(event)
+        if isinstance(event, Profiled):
+            self._clock.begin()
 
     def _on_signal(self, number: int) -> None:
         self._emit(GotSignal(number, process=self._index))
