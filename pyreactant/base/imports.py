@@ -23,6 +23,14 @@ def users_place(error: BaseException) -> str:
     return ""
 
 
+def users_line() -> str:
+    """The line of a user's file that runs now, in the words of `users_place`; "" if none."""
+    for frame, line in traceback.walk_stack(None):
+        if not is_library(frame.f_code.co_filename):
+            return _named(frame.f_code.co_filename, line)
+    return ""
+
+
 def _named(file: str, line: int | None) -> str:
     with contextlib.suppress(OSError, ValueError):
         file = str(Path(file).relative_to(Path.cwd()))

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from ..arrays.array import ShardedArray
-from ..arrays.dtypes import as_dtype, is_float
+from ..arrays.dtypes import as_dtype, is_float, wide
 from ..arrays.runtimes import collective
 from ..arrays.runtimes.runtime import current, local_devices
 from ..arrays.sharding import Index, NamedSharding, Shard
@@ -31,7 +31,8 @@ from .bounds.typical import Typical, TypicalVerdict
 from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest
 from .faults.explain import block_verdict, misshapen, missing
-from .faults.subject import Oracle, Subject
+from .faults.operations import Operations
+from .faults.subject import Oracle, Reason, Subject, Wrong
 from .inputs import SPECIAL
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.sources import PlacedSource, Transposed
@@ -59,6 +60,9 @@ _ALL_BYTES = 2 * STREAM_BYTES
 
 _WORK = FULL_CHECK_WORK // 8
 """Up to this many multiplications, the oracle computes the whole product."""
+
+_LARGEST = 2**20
+"""Elements of an argument up to which an oracle runs with altered operations."""
 
 _SIDE = 16
 """Side length of the tile of each block of a larger product that the oracle computes."""
@@ -207,7 +211,24 @@ def _output(
         before,
         inputs=inputs,
         input_plans=tuple(run.plans[argument] for argument in run.named("input")),
+        operations=_operations(run, number, sources),
     )
+
+
+def _operations(
+    run: CaseRun, number: int, sources: Sequence[Source]
+) -> Callable[[Wrong], Reason | None] | None:
+    """What tells by a user's oracle which operation differs, unless an argument is large."""
+    of_class, largest = run.case.of_class, max((math.prod(x.shape) for x in sources), default=0)
+    if of_class is None or largest > _LARGEST:
+        return None
+    mesh = run.plans[f"output {number}"].sharding.mesh
+
+    def arrays() -> list[np.ndarray]:
+        read = (source.read(whole_index(source.shape)) for source in sources)
+        return [array if array.dtype.kind in "biu" else wide(array) for array in read]
+
+    return Operations(of_class, number, arrays, (*mesh.shape, mesh.size)).explain
 
 
 def _local_bytes(run: CaseRun) -> int:
@@ -349,6 +370,8 @@ def _with_places(
     """The verdict on a tile, with the places of its wrong elements in the block."""
     if verdict.passed:
         return verdict
+    if verdict.typical is not None and not verdict.typical.only:
+        right = replace(right, typical=None)  # as the verdict counts them
     start, shape = [s.start for s in inside], [s.stop - s.start for s in block]
     step = max(1, len(got) * _COUNTED // got.size) if got.ndim else 1
     grids = []

@@ -50,12 +50,12 @@ def waves(x: Any, of: Any, middle: float = 1.0, height: float = 0.0) -> Any:
 
 
 FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
-    (weights, {"mask": 1}, Kind.UNKNOWN),
-    (weights, {"mask": -1}, Kind.UNKNOWN),
-    (weights, {"scaled": False}, Kind.UNKNOWN),
-    (attention, {"mask": 1}, Kind.UNKNOWN),
-    (attention, {"mask": -1}, Kind.UNKNOWN),
-    (attention, {"scaled": False}, Kind.UNKNOWN),
+    (weights, {"mask": 1}, Kind.MASK),
+    (weights, {"mask": -1}, Kind.MASK),
+    (weights, {"scaled": False}, Kind.FACTOR),
+    (attention, {"mask": 1}, Kind.MASK),
+    (attention, {"mask": -1}, Kind.MASK),
+    (attention, {"scaled": False}, Kind.FACTOR),
     (dropout, {"keep": 1.0}, Kind.FACTOR),
     (root_mean_square, {"under": 1e-5}, Kind.EPSILON),
     (root_mean_square, {"under": 1e-2}, Kind.EPSILON),

@@ -24,6 +24,7 @@ from ..records.verdict import BlockVerdict, Kind
 from ..regions import around, moved, whole_index
 from .diagnose import blocks_of
 from .elements import is_multiple, lower_precision, shifted, transposed, wrong_factor, wrong_halo
+from .operations import altered_operation
 from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum
 from .subject import Reason, Subject, Wrong, fits, side_of_tile
 
@@ -146,6 +147,7 @@ LAST_REASONS: list[tuple[Kind, Test]] = [
     (Kind.MISSING_REDUCTION, partial(partial_sum, own=False)),
     (Kind.PARTS, lost_parts),
     (Kind.ROUNDING, _off_by_rounding),
+    (Kind.MASK, altered_operation),
     (Kind.FACTOR, wrong_factor),
     (Kind.LOWER_PRECISION, lower_precision),
     (Kind.NON_FINITE, _non_finite),

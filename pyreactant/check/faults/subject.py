@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,8 @@ class Subject:
         before: The values of the previous calls; None for inputs.
         inputs: The program's inputs; a block may hold one of them by mistake.
         input_plans: Their shapes and shardings.
+        operations: Which operation of the oracle differs, if that explains a wrong block
+            (`operations.Operations.explain`); None if the oracle's operations are unknown.
         known: What `few` has computed, by index.
     """
 
@@ -51,6 +54,7 @@ class Subject:
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
     input_plans: tuple[ArrayPlan, ...] = ()
+    operations: "Callable[[Wrong], Reason | None] | None" = None
     known: dict[tuple[tuple[int, int], ...], Expected] = field(default_factory=dict, compare=False)
 
     def few(self, index: Index) -> Expected:

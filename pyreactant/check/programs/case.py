@@ -244,6 +244,8 @@ class Case:
         oracle: Computes that block, with bounds if results are rounded. None if there is no oracle.
         runs: Computes all results on whole inputs with random roundings (`bounds.runs`). None if
             there is only `oracle`.
+        of_class: Computes all results on whole inputs with NumPy arrays of a given class. None if
+            there is only `oracle`.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
         contracted: The (input, dimension) pairs along which each element of an output needs the
@@ -271,6 +273,7 @@ class Case:
     needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
     oracle: Oracle | None
     runs: Callable[[Sequence[np.ndarray], Model], tuple[Runs, ...]] | None = None
+    of_class: Callable[[Sequence[np.ndarray], type], tuple[np.ndarray, ...]] | None = None
     static: Callable[[int], Mapping[str, Any]] = lambda size: {}
     exact: bool = False
     random: bool = False

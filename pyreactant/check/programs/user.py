@@ -158,6 +158,7 @@ def _case(
         tried=None if trial is None else functools.lru_cache(trial.sums),
         oracle=None if results is None else Oracle(results.block, first=results.whole),
         runs=None if results is None else results.runs,
+        of_class=None if results is None else results.of_class,
     )
 
 
@@ -337,6 +338,20 @@ class _Results:
                 f"the oracle needs NumPy arrays ({type(error).__name__}: {in_short(error)})"
             ) from error
         return tuple(as_runs(leaf, model, rounding) for leaf in leaves(results))
+
+    def of_class(self, arrays: Sequence[np.ndarray], kind: type) -> tuple[np.ndarray, ...]:
+        """All results, computed with NumPy arrays of another class; ranges are of it, too.
+
+        Raises:
+            UnknownOperationError: The oracle cannot run on such arrays.
+        """
+        own = self._oracle.function
+        function = with_ranges(own, lambda values: values.view(kind)) or own
+        try:
+            arguments: list[Any] = [array.copy().view(kind) for array in arrays]
+            return outputs_of(self._oracle.arranged(function)(*arguments))
+        except Exception as error:
+            raise UnknownOperationError(in_short(error)) from error
 
     def _check_cost(self, arrays: Sequence[np.ndarray]) -> None:
         largest = max(array.size for array in arrays)

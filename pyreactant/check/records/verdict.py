@@ -29,6 +29,8 @@ class Kind(StrEnum):
     UNINITIALISED = "stale or uninitialised block"
     HALO = "wrong halo"
     SHIFTED = "shifted block"
+    MASK = "wrong mask"
+    DIMENSION = "another dimension"
     VARIANCE = "unbiased variance"
     EPSILON = "wrong epsilon"
     FACTOR = "wrong factor"

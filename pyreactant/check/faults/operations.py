@@ -1,0 +1,438 @@
+"""Faults of one operation: a mask that is off by one, a factor left out, a sum over one part.
+
+The oracle runs again with one of its operations altered, and the wrong values are compared with its
+results. Its arguments are NumPy arrays of a class that numbers the operations on them.
+"""
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays.dtypes import wide
+from ...base.imports import users_line
+from ..bounds.expected import Expected
+from ..bounds.tracked import UnknownOperationError
+from ..records.verdict import Kind
+from .subject import Reason, Wrong, explains
+
+_PATIENCE = 5.0
+"""Seconds of processor time that the altered runs of an output may take."""
+
+_MOST_PARTS = 8
+
+_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
+
+_SMALL = 2e-2
+"""A constant summand up to this is an epsilon."""
+
+Alteration = tuple[Kind, str, Callable[..., Any]]
+"""A kind, how an operation differs, and what it then gives."""
+
+Rule = Callable[[tuple[Any, ...], dict[str, Any], Sequence[int]], Iterator[Alteration]]
+"""The alterations of a call; the last argument has the numbers of parts of a sharded dimension."""
+
+
+class _Match(NamedTuple):
+    """An alteration that explained a block: how, the whole result, and how far it is off."""
+
+    reason: Reason
+    result: np.ndarray
+    off: float
+
+
+class _Step(NamedTuple):
+    """An operation: its alterations, and the line of the user's file that called it."""
+
+    reasons: list[Reason]
+    line: str
+
+
+_Choice = dict[int, Reason]
+"""Alterations by the numbers of their operations."""
+
+
+class Operations:
+    """The operations of an oracle, each of which may be altered.
+
+    Args:
+        of_class: Computes all outputs with arrays of a class (`Case.of_class`).
+        number: Number of the output.
+        arrays: The arguments, whole.
+        counts: Sizes of the mesh, into which a summed dimension may be cut.
+    """
+
+    def __init__(
+        self,
+        of_class: Callable[[Sequence[np.ndarray], type], tuple[np.ndarray, ...]],
+        number: int,
+        arrays: Callable[[], Sequence[np.ndarray]],
+        counts: Sequence[int],
+    ) -> None:
+        self._of_class, self._number = of_class, number
+        self._arrays = functools.cache(arrays)
+        self._counts = sorted({n for n in counts if 1 < n <= _MOST_PARTS})
+        self._matched: list[_Match] = []
+        self._spent = 0.0
+
+    def explain(self, wrong: Wrong) -> Reason | None:
+        """The alteration that gives the wrong values of a block; None if there is none."""
+        known = [_match(wrong, match.reason, match.result, 1) for match in self._matched]
+        fitting = [match for match in known if match is not None]
+        if not fitting and self._spent < _PATIENCE:
+            fitting = list(self._tried(wrong))
+            self._matched += fitting
+        return min(fitting, key=lambda match: match.off).reason if fitting else None
+
+    def _tried(self, wrong: Wrong) -> Iterator[_Match]:
+        """The best of all alterations that explain a block."""
+        steps = self._recorded()
+        choices, fitting = _choices(steps), []
+        for choice in choices:
+            if self._spent > _PATIENCE:
+                break
+            result = self._run(functools.partial(_chosen, choice, itertools.count()))
+            first, (kind, text) = next(iter(choice.items()))
+            where = f" ({steps[first].line})" if steps[first].line else ""
+            reason = kind, f"the oracle gives these values {text}{where}"
+            match = None if result is None else _match(wrong, reason, result, len(choices))
+            if match is not None:
+                fitting.append(match)
+        yield from sorted(fitting, key=lambda match: match.off)[:1]
+
+    def _recorded(self) -> list[_Step]:
+        """All operations; none if the oracle is so slow that too few would be tried."""
+        steps: list[_Step] = []
+
+        def note(alterations: Iterator[Alteration]) -> None:
+            steps.append(_Step([(kind, text) for kind, text, _ in alterations], users_line()))
+
+        self._run(note)
+        if self._spent > _PATIENCE / 20:
+            self._spent = _PATIENCE
+        return steps
+
+    def _run(self, choose: Callable[[Iterator[Alteration]], Any]) -> np.ndarray | None:
+        """The output of the oracle, with one operation altered; None if the oracle cannot run."""
+        start, watched = time.thread_time(), _watched(choose, self._counts)
+        try:
+            with np.errstate(all="ignore"):
+                return np.asarray(self._of_class(self._arrays(), watched)[self._number])
+        except UnknownOperationError:
+            return None
+        finally:
+            self._spent += time.thread_time() - start
+
+
+def _choices(steps: Sequence[_Step]) -> list[_Choice]:
+    """Each alteration by itself, and the same one of all operations that have it.
+
+    One fault of a program may be in several operations, such as the dimension of a softmax.
+    """
+    single: list[_Choice] = []
+    same: dict[Reason, _Choice] = {}
+    for number, step in enumerate(steps):
+        for reason in step.reasons:
+            single.append({number: reason})
+            same.setdefault(reason, {})[number] = reason
+    return single + [choice for choice in same.values() if len(choice) > 1]
+
+
+def _match(wrong: Wrong, reason: Reason, result: np.ndarray, tries: int) -> _Match | None:
+    """The match if a result explains a block.
+
+    Other values than the right ones have the same relative bound, as far as is known.
+    """
+    if result.shape != wrong.shape:
+        return None
+    value, right = result[wrong.tile], wrong.right
+    with np.errstate(all="ignore"):
+        if right.bound is None:
+            faulty = Expected(value.astype(wrong.values.dtype), None)
+        else:
+            sizes = np.abs(right.numbers)
+            relative = right.bound[sizes > 0] / sizes[sizes > 0]
+            usual = float(np.median(relative)) if relative.size else 0.0
+            faulty = Expected(value, np.maximum(right.bound, usual * np.abs(value)))
+        if not explains(wrong.values, right, faulty, wrong.wrong, tries=tries):
+            return None
+        return _Match(reason, result, float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers))))
+
+
+def _chosen(
+    choice: _Choice, steps: Iterator[int], alterations: Iterator[Alteration]
+) -> Callable[[], Any] | None:
+    """What to compute instead of the next operation; None if it stays."""
+    reason = choice.get(next(steps))
+    if reason is None:
+        return None
+    return next((altered for kind, text, altered in alterations if (kind, text) == reason), None)
+
+
+def altered_operation(wrong: Wrong) -> Iterator[Reason]:
+    """The values of the oracle with one of its operations altered."""
+    explain = wrong.subject.operations
+    reason = None if explain is None else explain(wrong)
+    if reason is not None:
+        yield reason
+
+
+def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int]) -> type:
+    """A class of arrays that asks before each operation with rules whether to alter it.
+
+    Args:
+        choose: Gets the alterations; returns what to compute instead, or None.
+        counts: Numbers of parts of a sharded dimension.
+    """
+
+    class Watched(np.ndarray):
+        added: tuple[Any, Any] | None = None
+        root: Any = None
+
+        def __array_ufunc__(
+            self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any
+        ) -> Any:
+            given = tuple(map(plain, inputs))
+            options = {name: plain(option) for name, option in options.items()}
+            function = ufunc if method == "__call__" else getattr(ufunc, method)
+            result = call((ufunc, method), function, given, options, inputs)
+            if out is None:
+                return result
+            plain(out[0])[...] = plain(result)
+            return out[0]
+
+        def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+            if function in RULES:
+                given = tuple(map(plain, args))
+                return call(function, function, given, {k: plain(v) for k, v in options.items()})
+            result = super().__array_function__(function, types, args, options)
+            return result.view(Watched) if type(result) is np.ndarray else result
+
+        def __setitem__(self, key: Any, new: Any) -> None:
+            mask = plain(key)
+            if isinstance(mask, np.ndarray) and mask.dtype == bool:
+                altered = choose(_of_mask(mask, "x[mask] = ..."))
+                mask = mask if altered is None else altered()
+            super().__setitem__(mask, new)
+
+    def plain(x: Any) -> Any:
+        return x.view(np.ndarray) if isinstance(x, Watched) else x
+
+    def call(name: Any, function: Any, args: Any, options: Any, inputs: Any = ()) -> Any:
+        own = RULES[name](args, options, counts) if name in RULES else iter(())
+        altered = choose(itertools.chain(own, _epsilon_elsewhere(name, inputs)))
+        result = function(*args, **options) if altered is None else altered()
+        if not isinstance(result, (np.ndarray, np.generic)):
+            return result
+        array = np.asarray(result).view(Watched)
+        if name == _ADD and np.ndim(args[1]) == 0:
+            array.added = args
+        if name == _SQRT:
+            array.root = args[0]
+        return array
+
+    return Watched
+
+
+_ADD, _SQRT = (np.add, "__call__"), (np.sqrt, "__call__")
+
+
+def _epsilon_elsewhere(name: Any, inputs: Sequence[Any]) -> Iterator[Alteration]:
+    """An epsilon that is added to a root instead of below it, or below it instead of to it."""
+    if not inputs:
+        return
+    first, last = inputs[0], inputs[-1]
+    added, square = getattr(first, "added", None), getattr(first, "root", None)
+    if name == _SQRT and added is not None and _is_small(added[1]):
+        value, epsilon = added
+        text = f"with an epsilon of {float(epsilon):.3g} beside the root instead of under it"
+        yield Kind.EPSILON, text, lambda: np.sqrt(value) + epsilon
+    if name == _ADD and square is not None and _is_small(last):
+        text = f"with an epsilon of {float(last):.3g} under the root instead of beside it"
+        yield Kind.EPSILON, text, lambda: np.sqrt(square + last)
+
+
+def _is_number(x: Any) -> bool:
+    if x is None or np.ndim(x) or np.iscomplexobj(x):
+        return False
+    return bool(np.isfinite(x))
+
+
+def _is_small(x: Any) -> bool:
+    return _is_number(x) and 0 < abs(x) <= _SMALL
+
+
+def _of_mask(mask: np.ndarray, name: str) -> Iterator[Alteration]:
+    """A mask that is moved by one, or that keeps everything."""
+    for axis, by in itertools.product(range(mask.ndim), (1, -1)):
+        if mask.shape[axis] > 2:
+            at = np.clip(np.arange(mask.shape[axis]) - by, 0, mask.shape[axis] - 1)
+            text = f"with the mask of {name} moved by {by:+d} along dimension {axis}"
+            yield Kind.MASK, text, lambda axis=axis, at=at: np.take(mask, at, axis)
+    for value in np.unique(mask):
+        text = f"with {value:.3g} everywhere instead of the mask of {name}"
+        yield Kind.MASK, text, lambda value=value: np.full_like(mask, value)
+
+
+def _where(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+    if len(args) == 3:
+        for kind, text, altered in _of_mask(np.asarray(args[0]), "where"):
+            yield kind, text, lambda altered=altered: np.where(altered(), *args[1:])
+
+
+def _triangle(function: Any) -> Rule:
+    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+        k = options.get("k", args[1] if len(args) > 1 else 0)
+        for by in (1, -1):
+            text = f"with k = {k + by} instead of {k} in {function.__name__}"
+            yield Kind.MASK, text, lambda by=by: function(args[0], k + by)
+
+    return rule
+
+
+def _comparison(ufunc: Any) -> Rule:
+    """A comparison of whole numbers that is off by one."""
+
+    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+        if all(np.asarray(x).dtype.kind in "iu" for x in args):
+            for by in (1, -1):
+                text = f"with numbers in {ufunc.__name__} that are off by {by:+d}"
+                yield Kind.MASK, text, lambda by=by: ufunc(args[0], args[1] + by)
+
+    return rule
+
+
+def _of_two_values(x: Any) -> bool:
+    """Whether a factor or a summand is a mask: an array of two values at most."""
+    values = np.asarray(x)
+    return values.ndim > 0 and values.size > 2 and len(np.unique(values)) == 2
+
+
+def _factor(ufunc: Any, inverse: Any) -> Rule:
+    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+        for number, constant in enumerate(args):
+            rest = args[1 - number]
+            if ufunc is np.divide and number == 0:
+                continue
+            if _is_number(constant) and np.ndim(rest) and constant not in (0, 1):
+                yield from _other_factors(ufunc, inverse, rest, constant)
+            elif ufunc is np.multiply and _of_two_values(constant):
+                for kind, text, altered in _of_mask(np.asarray(constant), ufunc.__name__):
+                    yield kind, text, lambda rest=rest, a=altered: rest * a()
+
+    return rule
+
+
+def _other_factors(ufunc: Any, inverse: Any, x: Any, constant: Any) -> Iterator[Alteration]:
+    """A constant factor that is left out, used twice, or used the other way round."""
+    c, own, other = float(constant), _NAMES[ufunc], _NAMES[inverse]
+    yield Kind.FACTOR, f"without its {own} by {c:.6g}", lambda: x * 1
+    yield Kind.FACTOR, f"with its {own} by {c:.6g} done twice", lambda: ufunc(ufunc(x, c), c)
+    yield Kind.FACTOR, f"with {other} by {c:.6g} instead of {own}", lambda: inverse(x, c)
+    if ufunc is np.divide and c > 2 and c.is_integer():
+        text = f"with division by {c - 1:.0f} instead of {c:.0f}"
+        yield Kind.VARIANCE, text, lambda: x / (c - 1)
+
+
+_NAMES = {np.multiply: "multiplication", np.divide: "division"}
+
+
+def _summand(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+    for number, constant in enumerate(args):
+        rest = args[1 - number]
+        if _is_small(constant) and np.ndim(rest):
+            for other in _EPSILONS:
+                if other != constant:
+                    text = f"with an epsilon of {other:.3g} instead of {float(constant):.3g}"
+                    yield Kind.EPSILON, text, lambda rest=rest, other=other: rest + other
+        elif _of_two_values(constant):
+            for kind, text, altered in _of_mask(np.asarray(constant), "add"):
+                yield kind, text, lambda rest=rest, a=altered: rest + a()
+
+
+def _reduction(ufunc: Any) -> Rule:
+    """A sum or extreme over one part of a dimension, without one, or along another dimension."""
+    name = {np.add: "sum", np.maximum: "largest", np.minimum: "smallest"}[ufunc]
+
+    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+        x, given = np.asarray(args[0]), options.get("axis", 0)
+        axes = tuple(range(x.ndim) if given is None else np.atleast_1d(given) % max(x.ndim, 1))
+
+        def reduced(part: np.ndarray, over: Any = axes) -> Any:
+            return ufunc.reduce(part, axis=over, keepdims=bool(options.get("keepdims")))
+
+        for axis, n in itertools.product(axes, counts):
+            if x.shape[axis] % n == 0:
+                yield from _of_parts(name, x, axis, n, reduced)
+        for other in range(x.ndim):
+            if len(axes) == 1 and other != axes[0] and x.shape[other] == x.shape[axes[0]]:
+                text = f"along dimension {other} instead of {axes[0]}"
+                yield Kind.DIMENSION, text, lambda other=other: reduced(x, other)
+
+    return rule
+
+
+def _of_parts(
+    name: str, x: np.ndarray, axis: int, n: int, reduced: Callable[[np.ndarray], Any]
+) -> Iterator[Alteration]:
+    """A sum or extreme of which devices have only their own part, or lack one."""
+    missing = Kind.MISSING_REDUCTION
+    for number, piece in enumerate(np.split(x, n, axis)):
+        part = f"part {number} of {n} of dimension {axis}"
+        yield missing, f"with the {name} over {part} only", lambda piece=piece: reduced(piece)
+        if name == "sum":
+            mean = f"with {n} times the sum over {part}, as a mean over it has"
+            yield missing, mean, lambda piece=piece: reduced(piece) * n
+            lost = f"with a sum that lacks {part}"
+            yield Kind.PARTS, lost, lambda piece=piece: reduced(x) - reduced(piece)
+    if name == "sum":
+        yield missing, f"with {n} times the sum over dimension {axis}", lambda: reduced(x) * n
+
+
+def _matmul(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+    x, y = map(np.asarray, args)
+    length, inner = x.shape[-1], max(y.ndim - 2, 0)
+    for n in counts:
+        if length % n:
+            continue
+        pieces = zip(np.split(x, n, -1), np.split(y, n, inner), strict=True)
+        for number, (a, b) in enumerate(pieces):
+            part = f"part {number} of {n} of the inner dimension"
+            own = f"with a product over {part} only"
+            yield Kind.MISSING_REDUCTION, own, lambda a=a, b=b: a @ b
+            yield Kind.PARTS, f"with a product that lacks {part}", lambda a=a, b=b: x @ y - a @ b
+    for number, factor in enumerate((x, y)):
+        if factor.ndim > 1 and factor.shape[-1] == factor.shape[-2]:
+            both = [x, y]
+            both[number] = factor.swapaxes(-1, -2)
+            text = f"with the {('first', 'second')[number]} factor of a product transposed"
+            yield Kind.TRANSPOSED, text, lambda both=both: both[0] @ both[1]
+
+
+def _roll(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+    x, shift, axis = args[0], args[1], options.get("axis", args[2] if len(args) > 2 else None)
+    if np.ndim(shift) == 0:
+        for other in dict.fromkeys((shift + 1, shift - 1, -shift)):
+            if other != shift:
+                text = f"with a roll by {other} instead of {shift}"
+                yield Kind.SHIFTED, text, lambda other=other: np.roll(x, other, axis)
+
+
+RULES: dict[Any, Rule] = {
+    np.where: _where,
+    np.tril: _triangle(np.tril),
+    np.triu: _triangle(np.triu),
+    np.roll: _roll,
+    (np.matmul, "__call__"): _matmul,
+    (np.multiply, "__call__"): _factor(np.multiply, np.divide),
+    (np.divide, "__call__"): _factor(np.divide, np.multiply),
+    _ADD: _summand,
+} | {(ufunc, "reduce"): _reduction(ufunc) for ufunc in (np.add, np.maximum, np.minimum)}
+RULES |= {
+    (ufunc, "__call__"): _comparison(ufunc)
+    for ufunc in (np.less, np.less_equal, np.greater, np.greater_equal, np.equal)
+}
+"""By function of NumPy, or ufunc and method."""
