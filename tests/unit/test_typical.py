@@ -108,6 +108,20 @@ def test_numbers_that_repeat_round_alike_in_a_sum() -> None:
     assert spread[0] > 5 * spread[1]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_few_values_err_in_common(seed: int) -> None:
+    """All elements of a product of few distinct numbers may be off by about one factor."""
+    random = np.random.default_rng(seed)
+    x = random.choice(random.standard_normal(3).astype(np.float32), (64, 256))
+    typical = Typical.of(runs(lambda x: x @ x.T, x.astype(np.float64)), SIGMAS)
+    right = np.zeros((64, 64), np.float32)
+    for column in x.T:
+        right += column[:, None] * column
+    assert typical.largest(right) < SIGMAS
+    assert max(typical.of_block(right)) <= 1
+    assert typical.of_block(right * np.float32(1 + 2**-13))[0] > 1
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [

@@ -40,6 +40,10 @@ RULES: dict[Any, Rule] = {}
 """What ufuncs and functions of NumPy do with Runs; registered by `rules.runs`."""
 
 
+_FEW = 2.0
+"""Mean number of repetitions of a number in a sum, from which sums err in common."""
+
+
 class Rounding:
     """The random errors of all runs of an oracle.
 
@@ -119,10 +123,11 @@ class Rounding:
         numbers = self._random.random(tuple(shape), np.float32)
         return 2.0 * numbers - 1.0
 
-    def spread(self, value: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    def spread(self, value: np.ndarray, deviation: np.ndarray, common: Any = 0.0) -> np.ndarray:
         """The runs of a result whose error has this standard deviation.
 
-        Where runs err alike, equal results have equal errors.
+        Where runs err alike, equal results have equal errors, and all results an error in common
+        that has the standard deviation `common`.
         """
         width = math.sqrt(3) * deviation
         if len(value) == 1:
@@ -131,6 +136,8 @@ class Rounding:
         result[1 : ROWS + 1] += width * self.uniform((ROWS, *value.shape[1:]))
         for run in range(ROWS + 1, COUNT + 1):
             result[run] += width * self._alike(value[0])
+            if np.any(common):
+                result[run] += common * self._random.standard_normal()
         return result
 
     def _alike(self, value: np.ndarray) -> np.ndarray:
@@ -173,7 +180,8 @@ class Rounding:
 
         A partial sum of m of n numbers with the sum S and the norm d has about the size of
         ``m/n S`` and a random walk that returns. Its roundings add up to a variance of
-        ``u^2 / 3 (n/3 S^2 + n/2 d^2)`` if they are independent. Numbers that repeat round alike.
+        ``u^2 / 3 (n/3 S^2 + n/2 d^2)`` if they are independent. Numbers that repeat round alike, in
+        all sums that have them: a part of the error is the same for these, as a common factor.
 
         Args:
             value: Sums of the runs.
@@ -185,7 +193,9 @@ class Rounding:
             divisor: What the sums are divided by before the result is rounded.
         """
         n, total = max(count, 1), value[0] ** 2
-        variance = model.sum_roundoff**2 * (n / 3 * total + n / 2 * squares) * repeated
+        once = model.sum_roundoff**2 * (n / 3 * total + n / 2 * squares)
+        variance = once * repeated
+        common = np.sqrt(np.where(repeated > _FEW, variance - once, 0.0) / 3) * np.sign(value[0])
         variance = variance + 2 * model.operand_roundoff**2 * squares
         if model.sum_roundoff != model.roundoff:
             p = model.partials
@@ -194,7 +204,7 @@ class Rounding:
                 variance = variance + model.roundoff**2 * parts
             if vector and model.rounds_products:
                 variance = variance + model.roundoff**2 * squares
-        summed = self.spread(value, np.sqrt(variance / 3)) / divisor
+        summed = self.spread(value, np.sqrt(variance / 3), common) / divisor
         return self.of(summed, model)
 
 
