@@ -41,9 +41,9 @@ def until(condition: Callable[[], bool]) -> None:
 class Run:
     """`pyreactant run --on slurm` in the foreground, which has begun."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *options: str) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, *options: str, **more: str) -> None:
         self.cluster, self.folder = cluster, folder
-        self.env = environment(XDG_STATE_HOME=str(folder / "state"))
+        self.env = environment(XDG_STATE_HOME=str(folder / "state"), **more)
         (folder / "waits.py").write_text(WAITS.format(folder=folder))
         words = ["run", "--on", "slurm", "--cpus-per-task=1", "--platform=cpu", *options]
         argv = [*PYREACTANT, *words, "--", "waits.py"]
@@ -153,6 +153,36 @@ def test_a_step_that_is_killed(
     assert "its processes ended without a report: s" in said
     assert "CANCELLED" in said or "Killed" in said or "srun was killed by SIGKILL" in said
     assert "lost: lost:" not in said
+
+
+def test_a_plain_program_hears_of_sigterm_to_the_batch_script(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """As from `--signal=B:TERM@60`: it ends as after SIGTERM to the step."""
+    run = Run(cluster, tmp_path)
+    run.slurm("scancel", "--batch", "--signal=TERM", str(run.number))
+    code, printed, said, row = run.end()
+    assert (code, printed) == (6, ""), said
+    assert (row["state"], row["exit_code"]) == ("preempted", 6)
+    assert "the supervisor got SIGTERM" in str(row["reason"])
+    job = cluster.wait(run.number)
+    assert (job.state, job.code, job.signal) == ("FAILED", 6, 0)
+
+
+def test_srun_that_does_not_learn_of_the_end_of_a_node(cluster: Cluster, tmp_path: Path) -> None:
+    """As if n2 was cut off at the end of its task, and came back: the nodes are given back."""
+    srun = tmp_path / "tools" / "srun"
+    srun.parent.mkdir()
+    srun.write_text(f'#!/bin/sh\nPATH={PATH} srun "$@"\nexec sleep 1000\n')
+    srun.chmod(0o755)
+    path = f"{srun.parent}:{PATH}"
+    run = Run(cluster, tmp_path, "--max-restarts=1", "--min-processes=1", PATH=path)
+    (tmp_path / "end").touch()
+    code, printed, said, row = run.end()
+    assert (code, printed) == (0, "finished\n"), said
+    assert (row["state"], row["exit_code"]) == ("done", 0)
+    job = cluster.wait(run.number)
+    assert (job.state, job.code) == ("COMPLETED", 0)
 
 
 @pytest.mark.parametrize("name", ["USR1", "USR2", "ALRM"])

@@ -370,14 +370,17 @@ def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
     assert report(output / "restart-1")["cause"] == "done"
 
 
-@pytest.mark.slow
-def test_warned_of_the_time_limit(cluster: Cluster, tmp_path: Path) -> None:
-    """The tasks get SIGUSR1, as from --signal=USR1@90, and the job requeues itself."""
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(["--signal=USR1"], marks=pytest.mark.slow), ["--batch", "--signal=TERM"]],
+)
+def test_warned_of_the_time_limit(words: list[str], cluster: Cluster, tmp_path: Path) -> None:
+    """The tasks get SIGUSR1, as from --signal=USR1@90, or the script alone SIGTERM."""
     env = settings(PYREACTANT_MAX_REQUEUES="1")
     number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=env, cwd=tmp_path)
     for process in range(2):
         _wait_for(tmp_path / f"alive-{process}")
-    assert cluster.run(["scancel", "--signal=USR1", str(number)]).returncode == 0
+    assert cluster.run(["scancel", *words, str(number)]).returncode == 0
     cluster.wait(number, until={"PENDING"})
     time.sleep(1.1)  # as in Cluster.requeue
     cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
@@ -388,3 +391,26 @@ def test_warned_of_the_time_limit(cluster: Cluster, tmp_path: Path) -> None:
     first, second = _stories(tmp_path)
     assert first == second
     assert [line.split()[0] for line in first] == ["restart", "stopped", "restart", "done"]
+
+
+def test_a_job_ends_after_the_runtime_at_which_its_script_got_sigterm(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A program that has no preemption in it hears SIGTERM, and no further step begins."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import signal, sys, time\nfrom pathlib import Path\n"
+        "def told(*_):\n    Path('told').touch()\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, told)\nPath('up').touch()\ntime.sleep(1000)\n"
+    )
+    env = settings(PYREACTANT_BACKENDS="jax,reactant")
+    argv = ["--nodes=1", "--cpus-per-task=1", MAIN, str(program)]
+    number = cluster.submit(argv, env=env, cwd=tmp_path)
+    _wait_for(tmp_path / "up")
+    assert cluster.run(["scancel", "--batch", "--signal=TERM", str(number)]).returncode == 0
+    job = cluster.wait(number, timeout=120)
+    printed = (tmp_path / f"pyreactant-{number}.out").read_text()
+    assert (job.state, job.code) == ("FAILED", 6), printed
+    assert (tmp_path / "told").exists()
+    assert "preempted: the supervisor got SIGTERM" in printed
+    assert "== reactant" not in printed

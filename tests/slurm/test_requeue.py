@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.harness import environment
 from tests.slurm.cluster import Cluster
 
@@ -13,13 +15,16 @@ STEPPING = Path(__file__).with_name("stepping.py")
 HERE = ["run", "--on", "slurm", "--nodes", "2", "--platform", "cpu"]
 
 
-def test_a_run_is_requeued_after_a_warning(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--signal=USR1"], ["--batch", "--signal=TERM"]])
+def test_a_run_is_requeued_after_a_warning(
+    words: list[str], cluster: Cluster, tmp_path: Path
+) -> None:
     """Both processes save at one step and resume there; logs and report are the last ones."""
     env = environment(XDG_STATE_HOME=str(tmp_path / "state"))
     (tmp_path / "stepping.py").write_text(STEPPING.read_text())
     program = ["--", "stepping.py", str(tmp_path), "100"]
-    words = [*HERE, "--cpus-per-task=1", "--max-restarts=1", "--detach", "--json", *program]
-    ran = cluster.run([*PYREACTANT, *words], env=env, cwd=tmp_path)
+    options = ["--cpus-per-task=1", "--max-restarts=1", "--detach", "--json"]
+    ran = cluster.run([*PYREACTANT, *HERE, *options, *program], env=env, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     job = json.loads(ran.stdout)["id"]
     for process in range(2):
@@ -30,7 +35,7 @@ def test_a_run_is_requeued_after_a_warning(cluster: Cluster, tmp_path: Path) -> 
     number = json.loads((tmp_path / f"state/pyreactant/jobs/{job}/handle.json").read_text())[
         "slurm"
     ]
-    assert cluster.run(["scancel", "--signal=USR1", str(number)]).returncode == 0
+    assert cluster.run(["scancel", *words, str(number)]).returncode == 0
     cluster.wait(number, until={"PENDING"})
     waiting = cluster.run([*PYREACTANT, "jobs", "status", job, "--json"], env=env, cwd=tmp_path)
     assert json.loads(waiting.stdout)["state"] == "queued"

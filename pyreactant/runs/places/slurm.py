@@ -3,6 +3,7 @@
 The record lies in the user's state folder, which the nodes must share with the login node.
 """
 
+import contextlib
 import os
 import secrets
 import shlex
@@ -10,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +22,7 @@ from ...base.errors import (
     DeadlineError,
     ExitCode,
     InvalidArgumentError,
+    PyReactantError,
     RequirementError,
     argument,
 )
@@ -95,6 +98,8 @@ _WAITING = (
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that only warn a run, as for the supervisor."""
+_WAIT = 15.0
+"""Seconds that srun waits for the other tasks: after the end of one, or of the run."""
 
 
 def _end(cause: str, why: str) -> Status:
@@ -285,7 +290,7 @@ class Slurm(Target):
         """The command that starts the supervisors, one for each process."""
         options = ["--out", str(record.run), "--start-timeout", "300", "--grace", "20"]
         # A node that is cut off never reports the end of its task; with --wait srun ends without.
-        srun, leave_out = ["srun", "--kill-on-bad-exit=1", "--wait=15"], ["max_restarts"]
+        srun, leave_out = ["srun", "--kill-on-bad-exit=1", f"--wait={_WAIT:g}"], ["max_restarts"]
         if self.min_processes:  # else max_restarts are Slurm's requeues only
             srun, leave_out = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"], []
         options += command_line(self, leave_out)
@@ -309,8 +314,8 @@ def main() -> None:
     """Keep a job, as its batch script."""
     os.umask(0o077)
     record = load(Path(sys.argv[1]))
-    # scancel asks the programs to end; this process notes how they did. A warning that comes before
-    # there are programs has nobody to warn. What is ignored would be so in the programs, too.
+    # scancel asks the programs to end; this process notes how they did. A signal that comes before
+    # there are programs has nobody to tell. What is ignored would be so in the programs, too.
     for number in (signal.SIGTERM, *_WARNINGS):
         signal.signal(number, lambda *_: None)
     status = finish(record, lambda: keep(record))
@@ -359,27 +364,34 @@ def keep(record: Record) -> Status:
 
 
 def _run_step(record: Record, environment: Mapping[str, str]) -> Status:
-    """Run the step, and pass warnings on to it.
+    """Run the step, and pass signals on to it.
 
     Returns:
         How it ended if there is no report, and if Slurm has nothing else to say.
     """
     log = record.folder / "keeper.log"
     before = log.stat().st_size  # an earlier start of a job that was requeued wrote this
+    target, older = Slurm(**record.settings), record.report()
     step = subprocess.Popen(
-        Slurm(**record.settings).step(record),
+        target.step(record),
         env=environment,
         cwd=record.folder,
         stdin=subprocess.DEVNULL,
     )
+
+    def over() -> bool:
+        return target.min_processes is not None and record.report() not in ({}, older)
+
+    asked = threading.Event()
     for number in _WARNINGS:
         signal.signal(number, lambda number, _: step.send_signal(number))
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
     try:
-        code = step.wait()
+        code = _wait(step, asked, over)
     except BaseException:
         step.terminate()
         raise
-    for number in _WARNINGS:
+    for number in (signal.SIGTERM, *_WARNINGS):
         signal.signal(number, lambda *_: None)
     with log.open(errors="replace") as file:
         file.seek(before)
@@ -392,12 +404,54 @@ def _run_step(record: Record, environment: Mapping[str, str]) -> Status:
     return _end(cause, f"its processes ended without a report: {why}; see {log}")
 
 
+def _wait(step: "subprocess.Popen[bytes]", asked: threading.Event, over: Callable[[], bool]) -> int:
+    """Wait for srun, and tell the programs if this batch script is asked to end.
+
+    srun waits for the task of a node that was cut off, and never learns of its end if the node
+    comes back. So it is killed some seconds after the run's report, the last that a run does.
+
+    Args:
+        step: srun.
+        asked: Whether SIGTERM came.
+        over: Whether the run is over, if it may have gone on without a node.
+
+    Returns:
+        The exit code of srun.
+    """
+    deadline = float("inf")
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return step.wait(0.5)
+        if asked.is_set():
+            asked.clear()
+            _pass_on_term(int(os.environ["SLURM_JOB_ID"]))
+        if deadline == float("inf") and over():
+            deadline = time.monotonic() + _WAIT
+    _note("the run is over, but srun waits for a task, as on a node that was cut off; it is killed")
+    step.kill()
+    return step.wait()
+
+
+def _pass_on_term(number: int) -> None:
+    """Pass SIGTERM on to the programs, unless Slurm ends the job: then it has told them itself."""
+    try:
+        if job_fields(JobId(number)).get("JobState") == "RUNNING":
+            _note("the batch script got SIGTERM, and passes it on")
+            Command(["scancel", "--signal=TERM", str(number)]).run()
+    except PyReactantError as error:
+        _note(f"SIGTERM was not passed on to the programs: {error}")
+
+
+def _note(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - into keeper.log
+
+
 def _requeue(target: Slurm, number: int) -> None:
     """Let Slurm start the job again: its programs saved and stopped before the time limit."""
     restart = env_int("SLURM_RESTART_COUNT") or 0
     if restart >= target.max_restarts:
         return
-    print(f"preempted: requeue {restart + 1} of {target.max_restarts}", flush=True)  # noqa: T201
+    _note(f"preempted: requeue {restart + 1} of {target.max_restarts}")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if not Command(["scontrol", "requeue", str(number)]).outcome().returncode:
         time.sleep(_LIMIT)  # Slurm ends this script during the sleep
