@@ -36,7 +36,7 @@ def test_every_process_has_its_own_file(tmp_path: Path) -> None:
     assert run.code == 0, run
     session = run.folder / "profile" / "plugins" / "profile" / "steps-1"
     assert {Path(file).parent for file in profiles(run)} == {session}
-    assert len([*session.iterdir()]) == 4  # with the traces that Perfetto opens
+    assert len([*session.iterdir()]) == 6  # with the traces for Perfetto, and collectives
     for index, file in enumerate(profiles(run)):
         planes = jax.profiler.ProfileData.from_file(file).planes
         names = {e.name for plane in planes for line in plane.lines for e in line.events}
@@ -57,6 +57,58 @@ def test_every_process_has_its_own_file(tmp_path: Path) -> None:
     begun = {row["index"]: row["profile"]["began_ns"] for row in run.report["processes"]}
     offsets = [entry.get("clocks", {}).get("offset_ns", 0) for entry in entries.values()]
     assert sorted(offsets) == [0, abs(begun[0] - begun[1])]
+
+
+WAITS = """
+import time
+from pathlib import Path
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import pyreactant as pr
+
+jax.distributed.initialize()
+mesh = Mesh(np.array(jax.devices()), ("x",))
+rows = NamedSharding(mesh, PartitionSpec("x"))
+x = jax.make_array_from_callback((4, 4), rows, lambda index: np.ones((4, 4), np.float32)[index])
+
+@jax.jit
+def total(x):
+    return x.sum()
+
+for step in range(7):
+    begun = Path(f"step-{step}")
+    if jax.process_index() == 0:
+        begun.touch()
+    while not begun.exists():
+        time.sleep(0.01)
+    if jax.process_index() == 1:
+        time.sleep(0.2)
+    total(x).block_until_ready()
+    pr.log(step, loss=1.0)
+"""
+
+
+def test_the_process_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ["-n", "2", "--devices-per-process", "2", "--profile", "1:5", "--html", str(page)]
+    run = run_script(tmp_path, WAITS, *options)
+    assert run.code == 0, run
+    waits = run.report["waits"]
+    (row,) = waits["rows"]
+    assert row["collective"].startswith("all-reduce")
+    assert row["program"] == "jit_total"
+    assert row["times"] == 5
+    assert (row["waiting"], row["last"]) == (0, 1)
+    assert row["last_times"] >= 3  # another program may delay process 0 for once
+    assert row["last_host"] == run.report["processes"][1]["host"]
+    assert 0 < row["mean_seconds"] <= row["worst_seconds"]
+    text = " ".join((run.folder / "report.txt").read_text().split())
+    assert "who waited for whom: collective" in text
+    assert f"process 0 process 1 on {row['last_host']}" in text
+    assert "who waited for whom:" in run.finished[0].log
+    assert "The longest wait: all-reduce" in page.read_text()
 
 
 def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:

@@ -150,7 +150,17 @@ def run(count: int = 6, culprit: int = 4) -> RunReport:
         facts={"python": "3.12.1", "jax": "0.12.0"},
         git={"commit": "0123456789abcdef", "changed_files": ["a.py"]},
         mutual_tls="on",
+        waits=waits(),
     )
+
+
+def waits() -> dict[str, Any]:
+    """Who waited for whom, in a run with a profile."""
+    found = {"collective": HOSTILE, "program": f"jit_{HOSTILE}", "times": 5, "last_times": 4}
+    found |= {"mean_seconds": 0.02, "worst_seconds": 0.05, "waiting": 0, "last": 3}
+    processes = [[0, 0.0, 0.06], [1, 0.01, 0.055], [2, 0.02, 0.06], [3, 0.05, 0.06]]
+    drawn = {"collective": HOSTILE, "program": "jit_f", "processes": processes, "left_out": 0}
+    return {"rows": [{**found, "last_host": HOSTILE}], "drawn": drawn}
 
 
 def good_run() -> RunReport:

@@ -85,8 +85,9 @@ def test_the_steps_are_recorded(tmp_path: Path, told: list[Profiled]) -> None:
     plan.end()
     assert told[0] == Profiled("", "the process ended while it recorded")
     assert told[1].note == ""
+    assert told[1].began_ns > 0
     assert Path(told[1].file).parent == tmp_path / "plugins" / "profile" / "steps-2"
-    assert len(files(tmp_path)) == 2
+    assert len(files(tmp_path)) == 3  # with the collectives
 
 
 def test_a_program_that_ends_while_it_is_recorded(tmp_path: Path, told: list[Profiled]) -> None:
@@ -127,7 +128,7 @@ def test_a_program_that_begins_its_own(tmp_path: Path, told: list[Profiled]) -> 
     plan.step(3)
     plan.end()
     assert told[1].note == "it ends at step 2, where the program began a profile of its own"
-    assert len(files(tmp_path / "ours")) == len(files(tmp_path / "own")) == 2
+    assert (len(files(tmp_path / "ours")), len(files(tmp_path / "own"))) == (3, 2)
     assert jax.profiler.start_trace is start
 
 
@@ -140,6 +141,17 @@ def test_a_program_that_is_in_its_own(tmp_path: Path, told: list[Profiled]) -> N
     (only,) = told
     assert only.note.startswith("JAX records no second profile: ")
     assert len(files(tmp_path / "own")) == 2
+
+
+def test_a_jax_whose_profiles_cannot_be_read(
+    tmp_path: Path, told: list[Profiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(jax.profiler, "ProfileData")
+    plan = planned(tmp_path, told)
+    plan.step(2)
+    plan.step(4)
+    assert told[1].note.startswith("without its collectives (AttributeError: ")
+    assert (Path(told[1].file).exists(), told[1].began_ns) == (True, 0)
 
 
 def test_full_disk(tmp_path: Path, told: list[Profiled], monkeypatch: pytest.MonkeyPatch) -> None:

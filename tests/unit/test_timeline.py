@@ -48,7 +48,7 @@ def test_the_traces_are_on_one_clock(tmp_path: Path) -> None:
         row(tmp_path, 1, BEGAN + 3_000_000_000, clock_offset_ns=-3_000_000_000),
         row(tmp_path, 2, BEGAN, clock_offset_ns=7, clock_error_ns=41_000),
     ]
-    (note,) = make_timeline(tmp_path, rows)
+    _, (note,) = make_timeline(tmp_path, rows)
     path = tmp_path / "profile" / "timeline.tar"
     assert note == (
         f"timeline of 3 processes: {path}, for https://ui.perfetto.dev; "
@@ -105,7 +105,7 @@ def test_a_part_that_is_missing(
 ) -> None:
     rows = [row(tmp_path, 0), row(tmp_path, 1)]
     change(rows[1])
-    note, missing = make_timeline(tmp_path, rows)
+    _, (note, missing) = make_timeline(tmp_path, rows)
     assert note.startswith("timeline of 1 of 2 processes: ")
     assert missing.startswith(f"the timeline is without process 1: {why}")
     entries, _ = opened(tmp_path / "profile" / "timeline.tar")
@@ -115,10 +115,10 @@ def test_a_part_that_is_missing(
 def test_without_any_part_there_is_no_archive(tmp_path: Path) -> None:
     rows = [row(tmp_path, 0)]
     _damaged(rows[0])
-    (missing,) = make_timeline(tmp_path, rows)
+    _, (missing,) = make_timeline(tmp_path, rows)
     assert missing.startswith("the timeline is without process 0: its trace cannot be read")
     assert not (tmp_path / "profile" / "timeline.tar").exists()
-    assert make_timeline(tmp_path, [{**rows[0], "profile": None}]) == []
+    assert make_timeline(tmp_path, [{**rows[0], "profile": None}]) == ([], [])
 
 
 def test_an_earlier_archive_is_kept_on_a_full_disk(
@@ -136,7 +136,7 @@ def test_an_earlier_archive_is_kept_on_a_full_disk(
     for owner, name in [(timeline.shutil, "copyfileobj"), (tarfile.TarFile, "addfile")]:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, full)
-            assert make_timeline(tmp_path, rows) == [
+            assert make_timeline(tmp_path, rows)[1] == [
                 f"no timeline: {path} cannot be written (No space left on device)"
             ]
         assert path.read_bytes() == before
@@ -146,7 +146,7 @@ def test_an_earlier_archive_is_kept_on_a_full_disk(
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     rows = [row(tmp_path, 0)]
     (tmp_path / "profile" / "timeline.tar").mkdir()
-    (note,) = make_timeline(tmp_path, rows)
+    _, (note,) = make_timeline(tmp_path, rows)
     assert note.startswith("no timeline: ")
     assert "cannot be written" in note
 

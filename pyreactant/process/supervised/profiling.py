@@ -8,7 +8,6 @@ itself is not imported here.
 import contextlib
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,14 +124,29 @@ def _profiler() -> Any:
     return jax.profiler
 
 
-def _began_ns(file: Path) -> int:
-    """When a profile began, in Unix nanoseconds by the clock of this host; 0 if it does not say."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of nanobind, about the type of `stats`
-        for plane in _profiler().ProfileData.from_file(str(file)).planes:
-            if plane.name == "Task Environment":
-                return int(dict(plane.stats).get("profile_start_time", 0))
-    return 0
+def _read(file: Path) -> tuple[int, str]:
+    """Write the collectives of a profile beside it.
+
+    Returns:
+        When it began, as `Profiled` has it, and why its collectives are missing; "" if they are
+        not.
+    """
+    from ...base.files import write_json  # a program that is not profiled starts without it
+    from . import recorded
+
+    began = 0
+    try:
+        data = _profiler().ProfileData.from_file(str(file))
+        began = recorded.began_ns(data)
+        write_json(recorded.collectives(data), collectives_of(file), indent=None)
+    except Exception as error:  # a full disk, or whatever this version of JAX raises
+        return began, f"without its collectives ({type(error).__name__}: {error})"[:500]
+    return began, ""
+
+
+def collectives_of(file: Path) -> Path:
+    """The file of the collectives of a profile."""
+    return file.with_name(f"{file.name.removesuffix('.xplane.pb')}.collectives.json")
 
 
 @contextlib.contextmanager
@@ -267,11 +281,8 @@ class Planned:
         except (StateError, FileError) as error:
             self._tell(Profiled("", str(error)))
             return
-        try:
-            began = _began_ns(file)
-        except Exception:  # whatever this version of JAX raises: the timeline is without it
-            began = 0
-        self._tell(Profiled(str(file), note, began))
+        began, missing = _read(file)
+        self._tell(Profiled(str(file), "; ".join(filter(None, (note, missing))), began))
 
 
 def _giving_way(end: Callable[[], None]) -> Callable[[], None]:

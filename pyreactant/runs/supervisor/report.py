@@ -4,7 +4,7 @@ import itertools
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from ...base.facts import facts
 from ...base.files import write_json, write_text
 from ...process.events import ClockCompared, Compiled, Profiled, Raised
 from .cause import EXIT_CODES, Failure, failure
+from .collectives import TITLE, page_parts, text_parts
 from .output import own_lines, plain, say
 from .state import ProcessState, utc
 
@@ -86,6 +87,7 @@ class RunReport(HasPage):
         refused: Connections that the roll-call refused, with the reasons.
         mutual_tls: Whether JAX's coordinator used it: "on", or "off: " and the reason.
         notes: Sentences about the run that its user should know, whatever its cause.
+        waits: Who waited for whom in collective operations, of a run with a profile.
     """
 
     cause: str
@@ -104,13 +106,15 @@ class RunReport(HasPage):
     refused: Sequence[str] = ()
     mutual_tls: str = ""
     notes: Sequence[str] = ()
+    waits: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "RunReport | None":
         """The report of which this is the data; None if it is none that this version wrote."""
-        if not data.keys() >= {"schema", *cls.__slots__} or data["schema"] != SCHEMA:
+        needed = {each.name for each in fields(cls) if each.name != "waits"}  # which came later
+        if not data.keys() >= {"schema", *needed} or data["schema"] != SCHEMA:
             return None
-        return cls(**{name: data[name] for name in cls.__slots__})
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
 
     def retold(self, cause: str, why: str) -> "RunReport":
         """This report with the cause that somebody knows who sees more than the processes.
@@ -156,6 +160,10 @@ class RunReport(HasPage):
         """
         return plain(text_of(_text_parts(self, above=above), None))
 
+    def waits_text(self) -> str:
+        """Who waited for whom, as text for a terminal; "" without a profile."""
+        return plain(text_of(text_parts(self.waits), None)).strip("\n")
+
     def __str__(self) -> str:
         return self.to_text()
 
@@ -179,6 +187,7 @@ class RunReport(HasPage):
             sections=[
                 Section("The first failure", [failed, *left] if failed.rows else []),
                 Section("Processes", [_end_table(self), Legend(bars), timeline]),
+                Section(TITLE, page_parts(self.waits)),
                 *_lists(self),
                 Section("Versions and settings", [_fact_table(self)]),
             ],
@@ -252,6 +261,7 @@ def _text_parts(report: RunReport, *, above: bool) -> Iterator[Part]:
             yield Section(title, [Items(items[:_NAMED], max(0, len(items) - _NAMED))])
     for text in (*(f"refused: {refused}" for refused in report.refused), *report.notes):
         yield _untitled(Paragraph(text))
+    yield from text_parts(report.waits)
     if report.folder:  # a process that never joined has none, unless it is named
         yield _untitled(Paragraph(f"logs and report: {report.folder}"))
 

@@ -49,6 +49,7 @@ from ...process.group.group import (
 from ...process.group.slurm import NAME as SLURM
 from .agent import Agent
 from .clocks import Comparison
+from .collectives import waits_of
 from .connection import CannotStartError, Uplink, hello, join, own_name, resolve_host
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
@@ -223,10 +224,9 @@ class _Leader(_Supervisor):
             commit = await asyncio.to_thread(git.result, _GIT)
         if self._remote:
             naming.cancel()
-        timeline: list[str] = []
         if options.profile is not None:
-            timeline = await asyncio.to_thread(make_timeline, self._folder, report.processes)
-        off, notes = self._certifier.off, [*report.notes, *timeline]
+            report = await asyncio.to_thread(self._compared, report)
+        off, notes = self._certifier.off, report.notes
         note = off_note(options.backend, self._count, off)
         report = replace(
             report,
@@ -242,9 +242,18 @@ class _Leader(_Supervisor):
                 self._roll_call.broadcast(Report(report.exit_code, report.summary))
                 await self._roll_call.close()
         _show(report, options)
-        for note in () if report.exit_code else notes:  # a failed run's report has them
-            say(note)
+        if not report.exit_code:  # a failed run's report has them
+            for note in notes:
+                say(note)
+            if waits := report.waits_text():
+                say(waits)
         return report.exit_code
+
+    def _compared(self, report: RunReport) -> RunReport:
+        """Write the timeline of the profiles; the report with it, and with who waited for whom."""
+        traces, notes = make_timeline(self._folder, report.processes)
+        waits, missing = waits_of(traces)
+        return replace(report, waits=waits, notes=[*report.notes, *notes, *missing])
 
     def _written(self, report: RunReport) -> RunReport:
         """Write the report, and its page; the report is another if the page cannot be written."""

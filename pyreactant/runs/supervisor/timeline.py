@@ -20,6 +20,7 @@ from typing import IO, Any
 from ...arrays.text import ranges_text, seconds_text
 from ...base.counted import counted
 from ...base.files import replacing
+from ...process.supervised.profiling import collectives_of
 from .options import PROFILES
 
 TIMELINE = "timeline.tar"
@@ -37,14 +38,14 @@ class Trace:
     Attributes:
         process: Index of the process.
         host: Name of its host.
-        file: The trace, as JAX packed it.
+        profile: The profile of JAX.
         began_ns: When it began, in Unix nanoseconds by the clock of process 0's host.
         error_ns: The largest error of that.
     """
 
     process: int
     host: str
-    file: Path
+    profile: Path
     began_ns: int
     error_ns: int
 
@@ -53,8 +54,20 @@ class Trace:
         """Its name in the archive."""
         return f"process-{self.process}.json"
 
+    @property
+    def file(self) -> Path:
+        """The trace for Perfetto, as JAX packed it."""
+        return self.profile.with_name(
+            f"{self.profile.name.removesuffix('.xplane.pb')}.trace.json.gz"
+        )
 
-def make_timeline(folder: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    @property
+    def collectives(self) -> Path:
+        """Its collective operations."""
+        return collectives_of(self.profile)
+
+
+def make_timeline(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Trace], list[str]]:
     """Write the timeline of the processes that were profiled.
 
     Args:
@@ -62,7 +75,7 @@ def make_timeline(folder: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         rows: The processes, as in the report.
 
     Returns:
-        Sentences for the report: where it is, and what it is without, and why.
+        What is in it, and sentences for the report: where it is, and what it is without, and why.
     """
     traces: list[Trace] = []
     without: dict[str, list[int]] = {}
@@ -79,13 +92,13 @@ def make_timeline(folder: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         try:
             written = write_timeline(path, traces, without)
         except OSError as error:  # of a full disk, for instance
-            return [f"no timeline: {path} cannot be written ({error.strerror or error})"]
+            return traces, [f"no timeline: {path} cannot be written ({error.strerror or error})"]
         if written:
             notes.append(_note(path, written, len(rows)))
     for why, some in without.items():
         word = "process" if len(some) == 1 else "processes"
         notes.append(f"the timeline is without {word} {ranges_text(some)}: {why}")
-    return notes
+    return traces, notes
 
 
 def _note(path: Path, traces: Sequence[Trace], count: int) -> str:
@@ -105,11 +118,12 @@ def _trace_of(row: Mapping[str, Any]) -> Trace | str:
         return "the profile does not say when it began"
     if profile["clock_offset_ns"] is None:
         return "the clock of its host was not compared with that of process 0"
-    file = Path(profile["file"].removesuffix(".xplane.pb") + ".trace.json.gz")
-    if not file.is_file():
-        return "its trace is not on the machine of process 0, which shares no disk with its host"
     began = profile["began_ns"] + profile["clock_offset_ns"]
-    return Trace(row["index"], str(row["host"]), file, began, profile["clock_error_ns"])
+    file, error = Path(profile["file"]), profile["clock_error_ns"]
+    trace = Trace(row["index"], str(row["host"]), file, began, error)
+    if not trace.file.is_file():
+        return "its trace is not on the machine of process 0, which shares no disk with its host"
+    return trace
 
 
 def write_timeline(
