@@ -1,6 +1,7 @@
 """The user's own code: which files are it, and what it raises while it is imported."""
 
 import contextlib
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,14 @@ def users_line() -> str:
     for frame, line in traceback.walk_stack(None):
         if not is_library(frame.f_code.co_filename):
             return _named(frame.f_code.co_filename, line)
+    return ""
+
+
+def users_line_in(stack: str) -> str:
+    """The innermost line of a user's file in a stack that faulthandler wrote; "" if none."""
+    for file, line in re.findall(r'File "(.*)", line (\d+) in ', stack):
+        if not is_library(file):
+            return _named(file, int(line))
     return ""
 
 

@@ -455,6 +455,8 @@ def test_processes_without_progress_are_reported_with_the_stacks_of_all(stuck: R
     assert report["file"] == "stalled-1.txt"
     assert report["summary"] in stuck.finished[0].log.replace("\n", " ")
     assert "the main thread's stack stays the same, and no CPU is used" in report["summary"]
+    for index in (0, 1):
+        assert re.search(rf"process {index} at \S*, line \d+", report["summary"])
 
 
 def test_such_a_run_is_ended_if_the_user_wants_it(stuck: Run) -> None:

@@ -106,6 +106,15 @@ def test_the_text_without_a_traceback() -> None:
     assert "\nrefused: a connection from x: why\n" in text
 
 
+def test_a_process_that_raised_has_no_stacks_beside_its_traceback() -> None:
+    report = broken()
+    assert report.first_error is not None
+    assert report.first_error["traceback"]
+    error = {**report.first_error, "stacks": "Thread 1:\n  waits"}
+    for above in (False, True):
+        assert "Python stacks" not in replace(report, first_error=error).to_text(above=above)
+
+
 def test_a_traceback_that_process_0_printed_is_not_repeated() -> None:
     report = broken()
     assert not report.on_process_0

@@ -31,6 +31,9 @@ EXIT_CODES = {
 }
 """The cause classes, with the exit code of each."""
 
+_SENTENCE = 600
+"""Characters of an exception's first line in a summary."""
+
 _CRASH = 0.5
 """Seconds between a crash and the first broken connection that it can explain."""
 
@@ -155,7 +158,9 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
 
 def _from_error(state: ProcessState, error: Raised) -> Failure:
     first, *_ = error.message.splitlines() or [""]
-    summary = f"{state.name()} raised {error.exception}" + (f": {first[:300]}" if first else "")
+    summary = f"{state.name()} raised {error.exception}"
+    if first:
+        summary += f": {first[:_SENTENCE]}{' ...' if len(first) > _SENTENCE else ''}"
     words = {cause_of(text) for text in _words_of_others(error)}
     consequence, code = False, None
     match error.kind:

@@ -243,6 +243,8 @@ def _text_parts(report: RunReport, *, above: bool) -> Iterator[Part]:
         f"exit code {report.exit_code}, after {report.seconds:.1f} s, started {report.started}"
     )
     error = report.first_error or {}
+    if error.get("traceback"):
+        error = {**error, "stacks": ""}  # they show how the process ends, not what it did
     if above:
         trace = "" if _has_traceback(error) else error.get("traceback")
         error = {**error, "traceback": trace, "log_tail": ""}

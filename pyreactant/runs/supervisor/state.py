@@ -244,6 +244,8 @@ class ProcessState:
             return "did not join"
         if self.code is None:
             return f"in phase {self.phase}"
+        if self.by_supervisor and self.error is not None:
+            return f"raised {self.error.exception}, and was ended by the supervisor"
         if self.by_supervisor:
             return f"ended by the supervisor with {_signal_name(-self.code)}"
         return exit_text(self.code)

@@ -12,8 +12,10 @@ from enum import IntEnum
 from pathlib import Path
 from types import FrameType
 
+from ...arrays.text import ranges_text
 from ...base.errors import FileError
 from ...base.files import write_text
+from ...base.imports import users_line_in
 from ...base.process import LIKE_SIGTERM
 from ...process.events import Order, Preempt, SendSignal, SendStacks, StopAt
 from .cause import Failure, failure
@@ -308,7 +310,7 @@ class Stalls:
         culprit, why = _awaited(stalled, states)
         summary = (
             f"{names(stalled)} made no progress for {now - since:.0f} s: the main thread's stack "
-            f"stays the same, and no CPU is used{why}"
+            f"stays the same, and no CPU is used{_places(stalled)}{why}"
         )
         path = self._folder / f"stalled-{self._count}.txt"
         try:
@@ -319,14 +321,38 @@ class Stalls:
         advice = "" if self._ends else "; the run goes on, --end-stalled would end it"
         self._say(f"{summary}; {where}{advice}")
         self.reports.append({"summary": summary, "time": utc(), "file": path.name})
-        _, _, main = (first.stacks or "").rstrip().rpartition("\n\n")  # the main thread is last
-        for line in main.splitlines()[:_MOST_SHOWN]:
+        for line in _main_stack(first).splitlines()[:_MOST_SHOWN]:
             self._say(f"  | {line}")
         if self._ends:
             self.failure = failure("timeout", summary, culprit, since)
             return
         for state in states:
             state.stacks = None  # they are of this moment, not of the run's end
+
+
+def _main_stack(state: ProcessState) -> str:
+    """The stack of the main thread, which comes last."""
+    return (state.stacks or "").rstrip().rpartition("\n\n")[2]
+
+
+def _places(stalled: Sequence[ProcessState]) -> str:
+    """At which lines of the user's files several processes are, for a sentence; "" if unknown."""
+    at: dict[str, list[int]] = {}
+    for state in stalled:
+        if line := users_line_in(_main_stack(state)):
+            at.setdefault(line, []).append(state.index)
+    if len(stalled) < 2 or not at:
+        return ""
+    some = [
+        f"process{'es' * (len(group) > 1)} {ranges_text(group)} at {line}"
+        for line, group in at.items()
+    ]
+    more = f" and {len(some) - _PLACES} other lines" if len(some) > _PLACES else ""
+    return f" ({', '.join(some[:_PLACES])}{more})"
+
+
+_PLACES = 4
+"""Lines of users' files that a sentence names."""
 
 
 def _awaited(
