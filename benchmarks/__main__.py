@@ -44,6 +44,8 @@ def _figures(quick: bool) -> list[Pair]:
         _launch.roll_call(members, few),
         *_metrics.log(some),
         _profile.step(some),
+        *_profile.timeline(4 if quick else 64, 20 if quick else 500, 1 if quick else 3),
+        *_profile.clocks(few),
         _compile.hook(5 if quick else 200, some),
         _compile.second_start(few),
         *_placement.put(some),

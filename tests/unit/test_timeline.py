@@ -95,7 +95,7 @@ def _foreign(row: dict[str, Any]) -> None:
     [
         (_no_clock, "the clock of its host was not compared with that of process 0"),
         (_no_start, "the profile does not say when it began"),
-        (_elsewhere, "its trace is not on the machine of process 0, which shares no disk"),
+        (_elsewhere, "its trace is not on the machine of process 0; hosts that share no disk"),
         (_damaged, "its trace cannot be read (Compressed file ended before"),
         (_foreign, "its trace cannot be read (Not a gzipped file"),
     ],

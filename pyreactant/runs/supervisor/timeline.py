@@ -122,7 +122,10 @@ def _trace_of(row: Mapping[str, Any]) -> Trace | str:
     file, error = Path(profile["file"]), profile["clock_error_ns"]
     trace = Trace(row["index"], str(row["host"]), file, began, error)
     if not trace.file.is_file():
-        return "its trace is not on the machine of process 0, which shares no disk with its host"
+        return (
+            "its trace is not on the machine of process 0; hosts that share no disk have a "
+            "part of the session each"
+        )
     return trace
 
 
