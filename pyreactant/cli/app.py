@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined] # it imports it
 
 from .._version import __version__
 from ..base import steps
@@ -30,6 +31,7 @@ from ..base.settings import check_names
 from ..base.steps import Level
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
+from . import shells
 from .checkpoints import app as checkpoints
 from .command import App, Group, examples
 from .crosscheck import (
@@ -71,6 +73,11 @@ class Root(Group):
         with _ends_told():
             return super().make_context(*arguments, **more)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the words before the command."""
+        shells.check_alone(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with _ends_told():
@@ -99,8 +106,10 @@ def _is_unread() -> bool:
     return any(event & select.POLLERR for _, event in polled.poll(0))
 
 
+completion_init()  # lets typer answer a shell that completes
 app = App(
     cls=Root,
+    add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -153,6 +162,24 @@ def _options(
         bool,
         typer.Option(
             "--version", "-V", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            shells.OPTIONS[0],
+            callback=shells.install,
+            is_eager=True,
+            help="Install completion for this shell: bash, zsh or fish.",
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option(
+            shells.OPTIONS[1],
+            callback=shells.show,
+            is_eager=True,
+            help="Print this shell's script of completion; install nothing.",
         ),
     ] = False,
 ) -> None:

@@ -91,6 +91,86 @@ def installed(shell: str, folder: Path) -> dict[str, str]:
     return environment(PATH=path, HOME=str(folder), ZDOTDIR=str(folder))
 
 
+LINE = ". ~/.bash_completions/pyreactant.sh"
+FILES = {
+    "bash": [".bash_completions/pyreactant.sh", ".bashrc"],
+    "zsh": [".zfunc/_pyreactant", ".zshrc"],
+    "fish": [".config/fish/completions/pyreactant.fish"],
+}
+
+
+def typed(shell: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A line that is typed in a shell; `folder` has the command, and is the home folder."""
+    line = " ".join(["pyreactant", *words])
+    argv = [shell, "-c", f"{line}; exit $status" if shell == "fish" else f"{line}; exit $?"]
+    env = installed(shell, folder)
+    return subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("shell", FILES)
+def test_installed_in(shell: str, tmp_path: Path) -> None:
+    """The files that it names; what the user has in them stays, also the second time."""
+    for name in FILES[shell][1:]:
+        (tmp_path / "there").write_bytes(b"mine\xff\r\nlast")
+        (tmp_path / name).symlink_to("there")
+    for _ in range(2):
+        ran = typed(shell, tmp_path, "--install-completion")
+        assert (ran.returncode, ran.stderr) == (0, "")
+    shown = typed(shell, tmp_path, "--show-completion").stdout
+    script, *startup = (tmp_path / name for name in FILES[shell])
+    assert script.read_text() == shown
+    assert f"the completion of {shell} is in {script}" in ran.stdout
+    for path in startup:
+        assert path.is_symlink()
+        assert f"{path} loads it: " in ran.stdout
+        line = ran.stdout.partition(" loads it: ")[2].splitlines()[0]
+        assert path.read_bytes() == f"mine\udcff\r\nlast\n{line}\n".encode(errors="surrogateescape")
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_in_a_shell_without_completion(option: str, tmp_path: Path) -> None:
+    if shutil.which("dash") is None:
+        pytest.skip("there is no dash")
+    ran = typed("dash", tmp_path, option)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"error: {option} must be typed in bash, zsh or fish, got 'dash';")
+    ran = typed("bash", tmp_path, option, "tcsh")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"error: {option} takes no value, got 'tcsh'; type it alone")
+    assert [path.name for path in tmp_path.iterdir()] == ["pyreactant"]
+
+
+# Root without the right to pass over permissions, as every other user.
+AS_USER = "setpriv --bounding-set=-dac_override,-dac_read_search " if not os.geteuid() else ""
+
+
+@pytest.mark.parametrize("what", ["read-only", "not there", "pipe"])
+def test_installed_where_it_cannot_be(what: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = [f"HOME={home} {AS_USER}pyreactant --install-completion"]
+    if what != "not there":
+        home.mkdir()
+        (home / ".bash_completions").mkdir()
+        if what == "pipe":
+            os.mkfifo(home / ".bashrc")
+        else:
+            (home / ".bashrc").write_text("mine")
+            home.chmod(0o555)
+    ran = typed("bash", tmp_path, ";", *words)
+    if home.exists():
+        home.chmod(0o755)
+    assert ran.returncode == 2, ran.stderr
+    message = ran.stderr.rpartition("error: ")[2]
+    wanted = {
+        "read-only": f"{home}/.bashrc: cannot be written (Permission denied)",
+        "not there": "cannot be written (the home folder",
+        "pipe": f"{home}/.bashrc: must be a file; load completion elsewhere by: {LINE}",
+    }
+    assert wanted[what] in message
+    assert home.exists() == (what != "not there")
+    assert what != "read-only" or (home / ".bashrc").read_text() == "mine"
+
+
 SLICES = [s.name for s in topologies() if s.name.startswith("v5p-6")]
 SCRIPTS = {
     "bash": """
