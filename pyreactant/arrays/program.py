@@ -310,7 +310,13 @@ def find_object(name: str) -> Any:
 
 
 def _import(module: str) -> ModuleType:
-    return sys.modules.get(module) or importlib.import_module(module)
+    try:
+        return sys.modules.get(module) or importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            file = f"{module.replace('.', '/')}.py"
+            error.msg += f"; start where it can be imported, or name its file, such as {file}:NAME"
+        raise
 
 
 def _import_file(path: str) -> ModuleType:

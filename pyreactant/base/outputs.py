@@ -33,6 +33,7 @@ _MOST_LINKS = 40
 
 _Identity: TypeAlias = int | str | tuple[int, int]
 
+_labels: dict[Path, str] = {}  # of outputs that were checked, with the names of their arguments
 _stdout = 1  # the descriptor of standard output, also within `reserved_stdout`
 
 
@@ -66,6 +67,7 @@ def check_outputs(outputs: Mapping[str, Path | None], *, overwrite: bool) -> Non
     for name, label in labels.items():
         path = outputs[name]
         assert path is not None
+        _labels[path] = label
         _check(path, label, overwrite)
         keys = _identities(path)
         if keys and keys[0] in taken:
@@ -81,7 +83,7 @@ def check_output(path: Path, *, overwrite: bool) -> None:
     Raises:
         FileError: It cannot be written, or must not be replaced.
     """
-    _check(path, _shown(path), overwrite)
+    _check(path, _label(path), overwrite)
 
 
 @contextlib.contextmanager
@@ -113,7 +115,7 @@ def opened(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     except OSError as error:
         if number == _stdout and isinstance(error, BrokenPipeError):
             raise  # nobody reads the output of the command
-        raise _unwritable(_shown(path), error) from None
+        raise _unwritable(_label(path), error) from None
 
 
 def write_output(data: str | bytes, path: Path, *, overwrite: bool) -> None:
@@ -289,6 +291,10 @@ def _regular_file(number: int) -> _Identity | None:
     except OSError:
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _label(path: Path) -> str:
+    return _labels.get(path) or _shown(path)
 
 
 def _shown(path: Path) -> str:

@@ -8,6 +8,7 @@ It runs each program on its further sets of inputs, and in further layouts and e
 
 import contextlib
 import gc
+import os
 import socket
 import sys
 import time
@@ -30,6 +31,8 @@ from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReac
 from ..base.facts import facts
 from ..base.files import write_json
 from ..base.imports import users_place
+from ..base.say import say
+from ..process import supervised
 from .check import check_all
 from .execute import CaseRun, run_again, run_case
 from .inputs import ORDINARY, input_sets
@@ -146,7 +149,12 @@ def main() -> None:
         )
     request, folder = read_request(Path(sys.argv[1])), Path(sys.argv[2])
     initialize()
-    run_member(request, folder)
+    try:
+        run_member(request, folder)
+    except FileError as error:  # such as a full disk; its traceback says no more
+        supervised.tell_error(error)
+        say(f"error: {error}")
+        os._exit(error.exit_code)
     gc.freeze()  # as at the end of a command
 
 

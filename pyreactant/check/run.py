@@ -5,6 +5,7 @@ oracles: each program in a child process (`gradients_child`), on the CPU, on one
 """
 
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from ..base.errors import (
     argument,
     code_of_signal,
 )
+from ..base.files import is_full
 from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..base.steps import step
 from .bounds.typical import SIGMAS
@@ -246,6 +248,9 @@ def request_of(
     )
 
 
+_NO_SPACE = "its disk has no space left; free some there"
+
+
 @contextmanager
 def _folder(out: str | Path | None) -> Iterator[Path]:
     """An empty folder for the runs."""
@@ -253,14 +258,22 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="pyreactant-") as made:
             yield Path(made)
         return
-    path = Path(out)
+    path, label = Path(out), argument("out", str(out))
+    new = not os.path.lexists(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         taken = any(path.iterdir())
     except OSError as error:
-        raise FileError(f"{path}: cannot be made ({error.strerror}); name another folder") from None
+        why = f"cannot be made ({error.strerror})"
+        if os.path.lexists(path) and not path.is_dir():
+            why = "is not a folder"
+        raise FileError(f"{label}: {why}; name another folder") from None
     if taken:
-        raise FileError(f"{path}: exists and is not empty; name another folder")
+        raise FileError(f"{label}: exists and is not empty; name another folder")
+    if is_full(path):
+        if new:
+            path.rmdir()
+        raise FileError(f"{label}: {_NO_SPACE}, or name another folder")
     yield path
 
 
@@ -296,6 +309,8 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool, count:
         code = _supervise(argv, environment, lines, errors)
         errors.seek(0)
         text = errors.read().decode(errors="replace").strip()
+    if code and is_full(folder):
+        raise FileError(f"{folder}: {_NO_SPACE}, or name another folder with {argument('out')}")
     if code and not (run / "report.json").exists():
         kinds: dict[int, type[PyReactantError]] = {
             ExitCode.MISSING: RequirementError,

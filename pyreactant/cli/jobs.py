@@ -105,7 +105,7 @@ def _print_rows(rows: "Sequence[tuple[str, Record | None, Status]]", most: int) 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json", "pyreactant jobs status 4711"))
 def status(job_id: IdOrNumber, as_json: AsJson = False) -> None:
-    """Print how a job stands.
+    """Print the state of a job.
 
     Ends with 8 if slices of it may cost money although it has ended, or although their deletion is
     refused.
@@ -215,7 +215,8 @@ def attach(job_id: Id) -> None:
     try:
         follow_to_end(job)
     except KeyboardInterrupt:
-        print(f"the job {job.id} goes on; end it with: pyreactant jobs cancel {job.id}")
+        text = f"the job {job.id} goes on; end it with: pyreactant jobs cancel {job.id}"
+        print(f"interrupted: {text}", file=sys.stderr)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -254,7 +255,7 @@ def cancel(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a job, and wait until nothing of it costs anything.
+    """End a job, and wait until it costs nothing any more.
 
     Ends with 8 if slices of it may still cost money.
     """

@@ -101,18 +101,6 @@ def test_what_another_user_may_not_write(what: str, tmp_path: Path) -> None:
     assert not list((tmp_path / "closed").iterdir())
 
 
-def test_completion_in_a_home_of_another_user(tmp_path: Path) -> None:
-    require(not AS_USER or shutil.which("setpriv"), "setpriv")
-    tmp_path.chmod(0o555)
-    argv = [*AS_USER, sys.executable, "-m", "pyreactant", "--install-completion", "bash"]
-    ran = harness.run(argv, env=environment(HOME=str(tmp_path)), cwd=tmp_path)
-    tmp_path.chmod(0o755)
-    assert ran.returncode == 2
-    assert ran.stderr.startswith(f"error: {tmp_path}/")
-    assert "cannot be read or written (Permission denied)" in ran.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_pipe_that_only_another_user_reads(tmp_path: Path) -> None:
     require(not AS_USER or shutil.which("setpriv"), "setpriv")
     os.mkfifo(tmp_path / "fifo")
@@ -217,6 +205,17 @@ def test_a_page_is_replaced_by_the_next(tmp_path: Path) -> None:
         assert "</html>" in (tmp_path / "page\n.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "line", ["matmul --repeat 0 --report /dev/full", "run --html /dev/full -- true"]
+)
+def test_what_fails_after_the_work_is_named_by_its_option(line: str, tmp_path: Path) -> None:
+    """Nothing says before that /dev/full takes no byte."""
+    ran = run(*line.split(), folder=tmp_path)
+    wanted = "--report" if "matmul" in line else "--html"
+    assert ran.returncode == 2
+    assert f"{wanted} /dev/full: cannot be written (No space left on device)" in ran.stderr
+
+
 def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
     """On a disk that is only full later, the old file stays whole."""
     disk = tmp_path / "disk"
@@ -230,3 +229,22 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
     assert "page: cannot be written (No space left on device); name another" in ran.stderr
     assert ran.stdout.split() == ["full"]
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("room", ["full at once", "full later"])
+def test_a_disk_without_room_for_a_cross_check(room: str, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    wrapped = small_disk(disk, 1)
+    keep = 0 if room == "full at once" else 80_000
+    fill = f'head -c $((1024*1024-{keep})) /dev/zero > "$0/full" 2>/dev/null'
+    code = f'{fill}; shift; "$@"; code=$?; ls "$0"; exit $code'
+    words = ["crosscheck", "matmul", "--size=256", "--quick", "--processes=1", "--backends=jax"]
+    words += ["--devices-per-process=1", "--platform=cpu", "--out", f"{disk}/out"]
+    argv = [*wrapped, "sh", "-c", code, str(disk), "-", sys.executable, "-m", "pyreactant", *words]
+    ran = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    require("unshare" not in ran.stderr, "mount namespaces")
+    assert ran.returncode == 2, ran.stderr
+    assert "out: its disk has no space left; free some there, or name another folder" in ran.stderr
+    assert "--out" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout.split() == (["full"] if room == "full at once" else ["full", "out"])

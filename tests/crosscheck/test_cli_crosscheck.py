@@ -141,7 +141,7 @@ BAD = [
     ([], "--mesh", "two", 2, "cannot read mesh 'two'"),
     ([], "--spec", "x;;", 2, "cannot read partition spec"),
     ([], "--html", "no/page.html", 2, "--html no/page.html: its folder does not exist"),
-    ([], "--out", "taken", 2, "taken: exists and is not empty; name another folder"),
+    ([], "--out", "taken", 2, "--out taken: exists and is not empty; name another folder"),
     ([], "--backends", "absent", 2, "unknown backend 'absent'; known are: auto, jax"),
     ([], "-n", "0", 2, "--processes must be 1 or more, got 0"),
     ([], "-n", "-1", 2, "--processes must be 1 or more, got -1"),

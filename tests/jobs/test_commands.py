@@ -131,6 +131,26 @@ def test_ctrl_c_cancels_and_waits() -> None:
     assert (row["state"], row["exit_code"]) == ("cancelled", 130)
 
 
+def test_ctrl_c_leaves_what_is_attached_running() -> None:
+    """Standard output has only what the job printed."""
+    started = command("run", "--detach", "--json", "--", "sh", "-c", "echo begun; sleep 600")
+    job = json.loads(started.stdout)["id"]
+    argv = [sys.executable, "-m", "pyreactant", "jobs", "attach", job]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, env=environment(), stdout=pipe, stderr=pipe, text=True) as caller:
+        try:
+            assert caller.stdout is not None
+            assert caller.stdout.readline() == "begun\n"
+            caller.send_signal(signal.SIGINT)
+            printed, errors = caller.communicate(timeout=60)
+        finally:
+            caller.kill()
+            assert command("jobs", "cancel", job).returncode == 0
+    assert (caller.returncode, printed) == (130, "")
+    end = f"end it with: pyreactant jobs cancel {job}"
+    assert errors == f"interrupted: the job {job} goes on; {end}\n"
+
+
 def test_a_second_ctrl_c_returns_at_once(folder: Path) -> None:
     with Path("program.py").open("a") as file:
         file.write("def deaf():\n    signal.signal(signal.SIGINT, signal.SIG_IGN)\n    waits()\n")

@@ -52,9 +52,13 @@ def test_a_case_is_found_by_name() -> None:
         ("zzz", "no program 'zzz': `pyreactant crosscheck --list` shows"),
         ("", "no program '': `pyreactant crosscheck --list` shows"),
         ("tests.programs.own:", "shows the built-in ones; .*'package.module:object'"),
-        ("no.such:program", "cannot import program 'no.such:program'"),
+        ("no.such:program", "named 'no'; start where it can be .*, such as no/such.py:NAME"),
         ("tests.programs.own:missing", "cannot import program 'tests.programs.own:missing'"),
-        ("tests.programs.own:NUMBER", "must be a pyreactant.Program or a .*Case, got int"),
+        ("tests.programs.own:NUMBER", "must be a pyreactant.Program, got int; name a program$"),
+        (
+            "tests.programs.own:norms",
+            r"got function; .*, such as pr.Program\('NAME', jax='tests.pr",
+        ),
         ("tests.programs.own:NO_INPUTS", r"give them, for instance as Program\(\.\.\., inputs="),
     ],
 )

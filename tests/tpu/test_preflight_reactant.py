@@ -126,7 +126,7 @@ def test_names() -> None:
     ("program", "message"),
     [
         ("softmaxx", "name a Julia function as 'Module.function', or a Program as"),
-        ("jax.numpy:matmul", "must be a pyreactant.Program or a pyreactant.check.programs.Case"),
+        ("jax.numpy:matmul", "must be a pyreactant.Program, got "),
         ("Not a.name", "julia= must be a name such as 'Module.function'"),
         (pr.Program("p", jax="a:b"), r"has no julia body; give julia='Module.function', or its S"),
         (pr.Program("p", julia="A.b"), "give the arguments to compile it for"),

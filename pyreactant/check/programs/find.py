@@ -77,8 +77,9 @@ def find_case(name: str | Program) -> Case:
     if isinstance(program, Program):
         return case_of(program)
     if not isinstance(program, Case):
+        example = f", such as pr.Program('NAME', jax={name!r}, oracle=..., inputs=...)"
         raise NoShapesError(
-            f"{name!r} must be a pyreactant.Program or a pyreactant.check.programs.Case, got "
-            f"{type(program).__name__}"
+            f"{name!r} must be a pyreactant.Program, got {type(program).__name__}; name a program"
+            f"{example if callable(program) else ''}"
         )
     return program
