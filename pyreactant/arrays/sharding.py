@@ -242,7 +242,8 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
         for name in names:
             if name not in mesh.axis_names:
                 raise ShardingError(
-                    f"partition spec names axis {name!r}, but the mesh has axes {mesh.axis_names}"
+                    f"partition spec names axis {name!r}, but the mesh has axes {mesh.axis_names}; "
+                    "name one of these, or None for a dimension that is not sharded"
                 )
             if name in used:
                 raise ShardingError(

@@ -129,7 +129,10 @@ def _usage_error(error: Any) -> str:
     argument = parameter.param_type_name == "argument"
     name = parameter.metavar if argument else parameter.opts[0]
     if type(error).__name__ == "MissingParameter":
-        return f"{name} is missing; give {'it' if argument else 'this option'}"
+        from ..base.slices.topology import EXAMPLE
+
+        example = f", {EXAMPLE}" if parameter.metavar == "SLICE" else ""
+        return f"{name} is missing; give {'it' if argument else 'this option'}{example}"
     if isinstance(error, Refused):
         return f"{name}: {error.message}"
     given = error.ctx.meta.get(_GIVEN, {}).get(parameter.name) if error.ctx else None
@@ -391,7 +394,8 @@ class Command(_Common, typer.core.TyperCommand):
             args: The words of the command line.
         """
         known = [text for text in self.possible(args) if text.startswith("--")]
-        near = difflib.get_close_matches(name, known, 3, 0.7)
+        near = [text for text in known if text.startswith(f"{name}-")][:3]
+        near = near or difflib.get_close_matches(name, known, 3, 0.7)
         return f"no such option: {name}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
     def possible(self, args: Sequence[str]) -> list[str]:

@@ -88,12 +88,14 @@ def _required(name: str, settings: Mapping[str, Any]) -> str:
 
 def target_of(settings: Mapping[str, Any], **more: Any) -> "TPU":
     """The target TPU with these settings, among which are those that name its slices."""
+    from ..base.slices.topology import EXAMPLE
     from ..runs.places.tpu import TPU
 
     absent = [variable for name, variable in _VARIABLES.items() if not settings.get(name)]
     if absent:
         options = ", ".join(KEYWORDS[variable] for variable in absent)
-        raise InvalidArgumentError(f"give {options}, or set {', '.join(absent)}")
+        slices = f"; --topology takes a slice, {EXAMPLE}" if "ACCELERATOR_TYPE" in absent else ""
+        raise InvalidArgumentError(f"give {options}, or set {', '.join(absent)}{slices}")
     return TPU(**settings, **more)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InvalidArgumentError, argument
 from ..base.lazy import attach
+from ..base.slices.topology import EXAMPLE
 from .places.target import Target as Target
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ _MODULE_OF, __getattr__, __dir__ = attach(
 __all__ = ["Target", "make", *_MODULE_OF]
 
 
+_NEEDED = {"accelerator_type": f"{{}}, a slice {EXAMPLE}"}
+"""How a message asks for a setting that has no default."""
+
+
 def make(kind: str, settings: Mapping[str, Any]) -> Target:
     """The target of that kind with these settings.
 
@@ -40,12 +45,12 @@ def make(kind: str, settings: Mapping[str, Any]) -> Target:
                 f"the target {kind} has no setting {name!r}; it has {', '.join(known)}"
             )
     needed = [
-        field.name
+        _NEEDED.get(field.name, "{}").format(argument(field.name))
         for field in dataclasses.fields(target)
         if field.default is dataclasses.MISSING and field.name not in settings
     ]
     if needed:
-        raise InvalidArgumentError(f"the target {kind} needs {', '.join(map(argument, needed))}")
+        raise InvalidArgumentError(f"the target {kind} needs {', '.join(needed)}")
     return target(**settings)
 
 

@@ -179,7 +179,7 @@ BAD = [
     (["--mesh", "2x2", "--device-ids", "a"], 2, "--device-ids must look like 0,1,2,3, got 'a'"),
     (["--device-ids", "0"], 2, "--device-ids needs --mesh"),
     (["--spec", "x;y"], 2, "cannot read partition spec 'x;y'; write one entry per dimension as x"),
-    (["--spec", "x,z"], 2, "names axis 'z', but the mesh has axes ('x', 'y')"),
+    (["--spec", "x,z"], 2, "but the mesh has axes ('x', 'y'); name one of these, or None for"),
     (["--spec", "x,x"], 2, "uses axis 'x' twice; an axis can shard one dimension only"),
     (["--spec", "x,y,None"], 2, "has 3 entries, more than the 2 of the array's dimensions"),
     (["--m", "8", "--k", "8"], 2, "give --m, --k and --n together, or --size"),

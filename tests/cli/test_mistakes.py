@@ -100,11 +100,24 @@ MISTAKES = {
     ),
     "cpus": ("run --on ray --num-cpus x -- ls", 2, "--num-cpus: it must be a number, got 'x'"),
     "near": ("matmul --sise 3", 2, "no such option: --sise; did you mean --size? (see "),
+    "begun": ("matmul --devices 4", 2, "--devices; did you mean --devices-per-process? (see "),
     "of here": ("run --nod 3 -- ls", 2, "no such option: --nod (see "),
     "of slurm": ("run --on slurm --nod 3 -- ls", 2, "no such option: --nod; did you mean --nodes?"),
     "of tpu": ("run --on=tpu --lifetim 3h -- ls", 2, "did you mean --lifetime? (see "),
     "command": ("jobs cleann", 2, "error: no such command 'cleann'; did you mean 'clean'? (see "),
-    "missing": ("preflight", 2, "error: --topology is missing; give this option (see "),
+    "missing": (
+        "preflight",
+        2,
+        "error: --topology is missing; give this option, such as v6e-16 (`pyreactant topology "
+        "--all` lists them) (see ",
+    ),
+    "no slice": ("run --on tpu -- x.py", 2, "needs --topology, a slice such as v6e-16 (`pyreac"),
+    "no slice, either": (
+        "crosscheck --on tpu",
+        2,
+        "; --topology takes a slice, such as v6e-16 (`pyreac",
+    ),
+    "nor here": ("plan", 2, "to plan for a TPU slice, such as v6e-16 (`pyreactant topology --all`"),
     "argument": ("jobs status", 2, "error: ID is missing; give it (see "),
     "no value": ("matmul --size", 2, "error: option '--size' requires an argument"),
     "auto": (

@@ -35,6 +35,9 @@ _FORMS = (
     "v5p:2x2x4, or, as GKE does, tpu-v5p-slice:2x2x4 or ct6e-standard-4t:4x4"
 )
 
+EXAMPLE = "such as v6e-16 (`pyreactant topology --all` lists them)"
+"""What a message adds that asks for a slice."""
+
 
 def no_such_slice(name: str) -> InvalidArgumentError:
     """The error for a name that is not a slice's, with the nearest names."""

@@ -17,7 +17,7 @@ from ...base.errors import (
     RequirementError,
     argument,
 )
-from ...base.slices.topology import Topology
+from ...base.slices.topology import EXAMPLE, Topology
 from ..layouts.layouts import Choice, Layout, layout_of, product_layouts, program_layouts
 from ..layouts.machine import Machine, local_machine, slice_machine
 from ..layouts.model import Product
@@ -195,8 +195,8 @@ def _machine(
     if platform is None or topology is not None:
         got = "got neither" if topology is None else "not both"
         raise InvalidArgumentError(
-            f"give {argument('topology')} to plan for a TPU slice, or {argument('platform')} to "
-            f"measure on this machine's devices; {got}"
+            f"give {argument('topology')} to plan for a TPU slice, {EXAMPLE}, or "
+            f"{argument('platform')} to measure on this machine's devices; {got}"
         )
     if platform == "gpu" and devices is None:
         raise InvalidArgumentError(
