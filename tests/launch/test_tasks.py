@@ -308,5 +308,6 @@ def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
     head, other = spawn(argvs, task_environments(tmp_path, 2), tmp_path, 90)
     assert "the disk" in head.log
     assert other.code == 1, other.log
-    assert "ended with exit code 5" in other.log
+    # "ends" while Python's exit hooks run, which takes its time on a busy machine.
+    assert "with exit code 5" in other.log
     assert "heartbeat" not in other.log
