@@ -84,7 +84,7 @@ for step in range(7):
     while not begun.exists():
         time.sleep(0.01)
     if jax.process_index() == 1:
-        time.sleep(0.2)
+        time.sleep(0.5)
     total(x).block_until_ready()
     pr.log(step, loss=1.0)
 """
@@ -100,13 +100,13 @@ def test_the_process_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
     assert row["collective"].startswith("all-reduce")
     assert row["program"] == "jit_total"
     assert row["times"] == 5
-    assert (row["waiting"], row["last"]) == (0, 1)
+    assert row["last"] == 1
     assert row["last_times"] >= 3  # another program may delay process 0 for once
     assert row["last_host"] == run.report["processes"][1]["host"]
     assert 0 < row["mean_seconds"] <= row["worst_seconds"]
     text = " ".join((run.folder / "report.txt").read_text().split())
     assert "who waited for whom: collective" in text
-    assert f"process 0 process 1 on {row['last_host']}" in text
+    assert f"process 1 on {row['last_host']} {row['last_times']} " in text
     assert "who waited for whom:" in run.finished[0].log
     assert "The longest wait: all-reduce" in page.read_text()
 
@@ -168,10 +168,9 @@ def test_clocks_of_two_hosts(tmp_path: Path) -> None:
     assert (first["clock_offset_ns"], first["clock_error_ns"]) == (0, 0)
     assert abs(second["clock_offset_ns"] + SKEW) <= second["clock_error_ns"] < 1e9
     entries, _ = opened(run.folder / "profile" / "timeline.tar")
-    assert "clocks" not in entries["process-1.json"]  # the earliest now
-    offset = entries["process-0.json"]["clocks"]["offset_ns"]
+    begins = [entry.get("clocks", {}).get("offset_ns", 0) for _, entry in sorted(entries.items())]
     truth = first["began_ns"] - second["began_ns"]
-    assert abs(offset - SKEW - truth) <= second["clock_error_ns"]
+    assert abs(begins[0] - begins[1] - SKEW - truth) <= second["clock_error_ns"]
     (note,) = [note for note in run.report["notes"] if note.startswith("timeline of 2 processes")]
     assert "; the clocks agree within " in note
 
