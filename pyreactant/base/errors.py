@@ -144,11 +144,22 @@ def kind_of(name: str) -> type["PyReactantError"]:
     return PyReactantError
 
 
-def no_room(error: Exception) -> RequirementError:
-    """The error for a system that does not start a process or a thread."""
+def no_room(why: object) -> RequirementError:
+    """The error for a system that does not start a process or a thread.
+
+    Args:
+        why: What the system or a library says.
+    """
+    import resource
+
+    def limit(kind: int) -> str:
+        value = resource.getrlimit(kind)[0]
+        return "unlimited" if value == resource.RLIM_INFINITY else str(value)
+
     return RequirementError(
-        f"the system does not start a process or a thread ({error}); see the limits of processes "
-        "(ulimit -u) and of memory (ulimit -v), or start fewer processes"
+        f"the system does not start a process or a thread ({why}); see the limits of all processes "
+        f"and threads of this user (ulimit -u, here {limit(resource.RLIMIT_NPROC)}) and of memory "
+        f"(ulimit -v, here {limit(resource.RLIMIT_AS)}), or start fewer processes"
     )
 
 

@@ -22,15 +22,19 @@ _NO_MEMORY = (
     r"[\s\S]*(RESOURCE_EXHAUSTED|[Oo]ut of memory|OutOfMemory)|"
     r"\w+: RESOURCE_EXHAUSTED(?![\s\S]*(No space left|[Qq]uota))"
 )
+_NO_THREAD = "can't start new thread"
 
 
 def cause_of(error: str) -> str:
     """What an error "Type: message" of Python, JAX or Julia is about.
 
     Returns:
-        "out of memory", "unresolved" if this machine has no address for its own name, "lost"
-        for a connection to another process, or "user" for all others.
+        "out of memory", "unresolved" if this machine has no address for its own name, "no thread"
+        if the system starts none, "lost" for a connection to another process, or "user" for all
+        others.
     """
+    if error == f"RuntimeError: {_NO_THREAD}":
+        return "no thread"
     if re.search(_UNRESOLVED, error):
         return "unresolved"
     if re.match(_NO_MEMORY, error):
@@ -45,7 +49,16 @@ def is_connection(error: str) -> bool:
 
 def is_thread_limit(error: RuntimeError) -> bool:
     """Whether Python could not start a thread."""
-    return str(error) == "can't start new thread"
+    return str(error) == _NO_THREAD
+
+
+def no_thread(log: str) -> str:
+    """What a library that could not start a thread has printed; "" if none has.
+
+    XLA and gRPC abort or go on without it, and OpenBLAS sends SIGINT to its own process.
+    """
+    line = re.search(r"pthread_create(\(\))? failed.*", log)
+    return line[0].strip() if line else ""
 
 
 # JAX and XLA

@@ -362,7 +362,8 @@ def _print_in_slurm(number: "JobId", as_json: bool) -> None:
     )
     for name, run in job["runs"].items():
         print(f"  {name}: {run['cause']} (exit code {run['exit_code']}): {run['summary']}")
-    print(f"  folder: {job['folder'] or 'known when the job starts'}")
+    absent = "" if job["folder"] is None or os.path.exists(job["folder"]) else " (does not exist)"
+    print(f"  folder: {job['folder'] or 'known when the job starts'}{absent}")
 
 
 def end_if_left(*records: "Record", say: bool = False) -> None:

@@ -37,10 +37,12 @@ def folder_of(name: str) -> Path:
         )
     if (jobs_folder() / name).is_dir():
         return jobs_folder() / name
-    # A number may be Slurm's: "12" is not the end of "20261127-052745-d412".
-    end = f"-{name}" if name.isdecimal() else name
-    ids = [known for known in names() if known.startswith(name) or known.endswith(end)]
-    matching = sorted({*ids, *_with_number(name)})
+    if name.isdecimal():
+        # A number may be Slurm's: "12" is not the end of "20261127-052745-d412".
+        matching = [known for known in names() if known.endswith(f"-{name}")] or _with_number(name)
+        matching = matching or [known for known in names() if known.startswith(name)]
+    else:
+        matching = [known for known in names() if known.startswith(name) or known.endswith(name)]
     if len(matching) > 1:
         more = f" and {len(matching) - 4} more" if len(matching) > 4 else ""
         some = ", ".join(matching[:4]) + more
@@ -56,8 +58,6 @@ def folder_of(name: str) -> Path:
 
 def _with_number(name: str) -> list[str]:
     """The jobs that Slurm knows by this number."""
-    if not name.isdecimal():
-        return []
     number, having = int(name), []
     for file in jobs_folder().glob("*/handle.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a record that is damaged

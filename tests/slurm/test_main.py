@@ -99,7 +99,7 @@ def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
     assert (modes, (output / "provenance").stat().st_mode & 0o777) == ({0o600}, 0o700)
     assert f"JobId={job.fields['JobId']}" in provenance["job"]
     assert "numpy==" in provenance["packages"]
-    assert not (output / ".secret").exists()
+    assert not list(output.glob(".secret*"))
 
 
 ALLOCATIONS = {
@@ -228,14 +228,19 @@ def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) 
     """The step fails because its folder is taken; the older records must not be called right."""
     older = tmp_path / "out" / "jax"
     older.mkdir(parents=True)
-    for name in ("report.json", "process-0.json"):
-        (older / name).write_text("{}")
-    os.utime(older / "report.json", (1e9, 1e9))
+    (older / "process-0.json").write_text("{}")
+    of_older = {"cause": "done", "exit_code": 0, "summary": "", "seconds": 1.0, "job": "0"}
+    (older / "report.json").write_text(json.dumps(of_older))
+    later = time.time() + 1e6  # as if it ended while the other job began
+    os.utime(older / "report.json", (later, later))
     job, printed, _ = run(cluster, tmp_path, PYREACTANT_OUTPUT="out", PYREACTANT_BACKENDS="jax")
     assert (job.state, job.code) == ("FAILED", 2), printed
     assert "/out/jax' exists and is not empty; name another with --out" in printed
     assert "== no verdict: no step of this job wrote a report" in printed
     assert "right" not in printed
+    status = [sys.executable, "-m", "pyreactant", "jobs", "status", job.fields["JobId"], "--json"]
+    shown = json.loads(cluster.run(status, env=settings(), cwd=tmp_path).stdout)
+    assert (shown["state"], shown["runs"]) == ("FAILED", {})
 
 
 @pytest.mark.slow

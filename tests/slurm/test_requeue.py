@@ -1,6 +1,7 @@
 """`pyreactant run --on slurm` on a real Slurm: it stays until the end, and is requeued."""
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -48,6 +49,11 @@ def test_a_run_is_requeued_after_a_warning(
     assert [line.split()[0] for line in stories[0]] == ["restart", "stopped", "restart", "done"]
     found = cluster.run([*PYREACTANT, "jobs", "status", job, "--json"], env=env, cwd=tmp_path)
     assert (json.loads(found.stdout)["state"], json.loads(found.stdout)["exit_code"]) == ("done", 0)
+    by_number = [*PYREACTANT, "jobs", "status", str(number)]
+    assert cluster.run([*by_number, "--json"], env=env, cwd=tmp_path).stdout == found.stdout
+    shutil.rmtree(tmp_path / "state")
+    without = cluster.run(by_number, env=env, cwd=tmp_path)
+    assert f"{job}/run (does not exist)" in without.stdout, without
 
 
 def test_a_run_stays_until_its_end_and_ctrl_c_cancels_it(cluster: Cluster, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ from ..supervisor.cause import EXIT_CODES
 from ..supervisor.report import RunReport
 from ..supervisor.state import exit_text
 from .slurm_jobs import (
+    NAMED,
     Command,
     JobId,
     QueueEntry,
@@ -534,7 +535,7 @@ def _by_verdict(record: Record) -> Status | None:
 
 
 def _name(record: Record) -> str:
-    return f"pyreactant-{record.id}"
+    return f"{NAMED}{record.id}"
 
 
 def _entry(record: Record, *, fresh: bool = False) -> QueueEntry | None:

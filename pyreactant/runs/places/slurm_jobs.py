@@ -19,6 +19,9 @@ from ...base.words import has_ended, without_controller
 from ..record import jobs_folder, private_file
 from ..supervisor.options import RUNS
 
+NAMED = "pyreactant-"
+"""The beginning of the name of a job with a record; its id follows."""
+
 COMMENT = "pyreactant:"
 """In a job's comment, the beginning of what names its output folder."""
 
@@ -423,24 +426,30 @@ def _ask() -> list[QueueEntry]:
 
 def output_folder(number: int, fields: Mapping[str, str]) -> Path:
     """The output folder of the job with this raw id."""
+    base = Path(fields.get("WorkDir", "."))
+    if fields.get("JobName") == f"{NAMED}{base.name}":  # of `run --on slurm`
+        return base / "run"
     comment = fields.get("Comment", "")
     if comment.startswith(COMMENT):
         task = fields.get("ArrayTaskId", "")  # such as 0-2 for those that wait
         return Path(comment.removeprefix(COMMENT), task if task.isdigit() else "")
-    base = Path(fields.get("WorkDir", "."))
     older = base / f"pyreactant-job-{number}"  # of a job that an older version submitted
     return older if older.exists() else base / RUNS / f"job-{number}"
 
 
-def reports(folder: Path) -> dict[str, dict[str, Any]]:
-    """The reports of a job's runs, by the path of the run's folder in the job's folder."""
+def reports(folder: Path, number: int) -> dict[str, dict[str, Any]]:
+    """The reports of a job's runs, by the path of the run's folder in the job's folder.
+
+    Another job may have written into this folder, too; versions before 0.2 do not note which.
+    """
     by_run = {}
     for path in sorted(folder.glob("**/report.json")):
         try:
             report = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if "cause" in report:  # the report of a cross-check, beside those of its runs, has none
+        # The report of a cross-check, beside those of its runs, has no cause.
+        if "cause" in report and report.get("job", str(number)) == str(number):
             by_run[str(path.parent.relative_to(folder))] = report
     return by_run
 
@@ -461,7 +470,7 @@ def status(job: JobId) -> dict[str, Any]:
         )
     runs = {
         name: {key: report.get(key) for key in ("cause", "exit_code", "summary", "seconds")}
-        for name, report in (reports(folder) if folder else {}).items()
+        for name, report in (reports(folder, number) if folder and number else {}).items()
     }
     return {
         "job": str(job),

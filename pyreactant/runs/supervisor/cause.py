@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...base.counted import counted
-from ...base.errors import ExitCode
-from ...base.words import cause_of, is_connection
+from ...base.errors import ExitCode, no_room
+from ...base.words import cause_of, is_connection, no_thread
 from ...process.events import Kind, Raised
 from .output import own_lines
 from .state import PHASES, ProcessState, exit_text, names
@@ -173,6 +173,8 @@ def _from_error(state: ProcessState, error: Raised) -> Failure:
                 f"of its own under the name {host}; give it there the one by which the others "
                 f"reach it: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts; {summary}"
             )
+        case _ if "no thread" in words:
+            cause, summary = "environment", f"{state.name()}: {no_room(first)}; {summary}"
         case Kind.PORT_TAKEN:
             cause = "rendezvous"
         case Kind.RENDEZVOUS:
@@ -298,6 +300,21 @@ def without_own_names(broken: Failure, lines: Sequence[str]) -> Failure:
     return replace(
         broken, cause="environment", exit_code=EXIT_CODES["environment"], summary=summary
     )
+
+
+def without_threads(broken: Failure, states: Sequence[ProcessState]) -> Failure:
+    """The failure, with the limit of threads as its cause if a process has met it.
+
+    What follows from it has many forms: an abort, a refused rendezvous, a package that does not
+    load, a KeyboardInterrupt of OpenBLAS. Another error of the program is its own.
+    """
+    if broken.process is None or broken.cause in ("user", "preempted", "out of memory"):
+        return broken
+    for state in sorted(states, key=lambda s: s.index != broken.process):
+        if said := no_thread(state.log_tail):
+            summary = f"{state.name()}: {no_room(said)}; {broken.summary}"
+            return failure("environment", summary, state, broken.at)
+    return broken
 
 
 EARLY = 0.75

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from .cause import (
     failure,
     loopback_names,
     without_own_names,
+    without_threads,
 )
 from .metrics import MetricsFile
 from .options import PROFILES, RunOptions
@@ -230,6 +232,7 @@ class Head:
             if self._options.min_processes is not None and broken.consequence:
                 # The end of a machine may be noticed after its consequences.
                 broken = self._judge.find(time.monotonic()) or broken
+            broken = without_threads(broken, self._running)
             if last or not ended or not (taken or self._can_restart(broken)):
                 break
             before = list(self._members)
@@ -478,6 +481,7 @@ class Head:
             facts=self.states[0].facts,
             refused=list(self.refused),
             notes=[*(self._notes() if broken is None else self._own_names), *self._profiles()],
+            job=os.environ.get("SLURM_JOB_ID", ""),
         )
 
     def _ended_well(self) -> str:

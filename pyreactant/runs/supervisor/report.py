@@ -88,6 +88,7 @@ class RunReport(HasPage):
         mutual_tls: Whether JAX's coordinator used it: "on", or "off: " and the reason.
         notes: Sentences about the run that its user should know, whatever its cause.
         waits: Who waited for whom in collective operations, of a run with a profile.
+        job: Slurm's number of the job in which it ran; "" if it ran in none.
     """
 
     cause: str
@@ -107,6 +108,7 @@ class RunReport(HasPage):
     mutual_tls: str = ""
     notes: Sequence[str] = ()
     waits: Mapping[str, Any] = field(default_factory=dict)
+    job: str = ""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "RunReport | None":
