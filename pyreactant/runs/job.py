@@ -21,7 +21,7 @@ from ..base.files import is_full
 from ..base.say import Repeated, say
 from ..base.steps import step
 from . import targets, values
-from .record import Record, Status
+from .record import Record, Status, Unanswered
 from .store import find
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _POLL, _SLOWEST = 0.05, 0.5
 _PATIENCE = 120.0
 """Seconds for which a controller may be silent while somebody waits."""
+_PATIENCE_IF_GONE = 10.0
+"""The same where nothing listens any more; it may be started again."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Job:
 
         Raises:
             DeadlineError: It has not ended in time. It goes on.
+            RemoteError: The place where it runs does not answer any more.
         """
         ask = _Patient(self)
         for _ in _pauses(self.id, timeout):
@@ -206,25 +209,45 @@ class Job:
 
 
 class _Patient:
-    """Asks for the status again and again, also while a controller does not answer for a while."""
+    """Asks for the status again and again, also while a place does not answer for a while."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._answered, self._repeated = job, time.monotonic(), Repeated()
 
     def status(self) -> Status:
-        """As `Job.status`; the last known one if the question fails for less than two minutes."""
+        """As `Job.status`; the last known one if the question fails for less than two minutes.
+
+        Raises:
+            RemoteError: It fails for longer, or nothing listens any more where the job runs.
+        """
         try:
             status = self._job.status()
         except (RequirementError, InvalidArgumentError):
             if time.monotonic() - self._answered > _PATIENCE:
                 raise
             return self._job.record.status()
+        if isinstance(status, Unanswered):
+            self._repeated.say(status.reason)
+            silent = time.monotonic() - self._answered
+            if silent > (_PATIENCE_IF_GONE if status.gone else _PATIENCE):
+                raise self._lost(status)
+            return status
         self._answered = time.monotonic()
         if not status.ended:
             why = f" ({status.reason})" if status.reason else ""
             step(f"waiting for job {self._job.id}, which is {status.state}{why}")
             self._repeated.say("; ".join(map(str, self._job.record.slices_left())))
         return status
+
+    def _lost(self, status: Unanswered) -> RemoteError:
+        job = self._job
+        return RemoteError(
+            f"job {job.id} on {job.record.target}: lost: {status.reason}; if it comes back, the job "
+            f"may go on (pyreactant jobs attach {job.id}); if not, note its end with: pyreactant "
+            f"jobs cancel {job.id}",
+            kind="lost",
+            exit_code=ExitCode.LOST,
+        )
 
 
 def failure(record: Record, status: Status) -> RemoteError:

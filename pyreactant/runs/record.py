@@ -81,6 +81,17 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered(Status):
+    """How a job stood when its place answered last; the reason is why it does not answer now.
+
+    Attributes:
+        gone: Whether nothing listens where the place was.
+    """
+
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One job: its folder and the content of job.json.
 

@@ -108,7 +108,9 @@ def running(address: str) -> pr.Job:
     return pr.Job(record)
 
 
-def test_a_cluster_that_vanished(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_vanished(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its job stays as it was, until the user says that it is over; then it can be removed."""
     address = f"127.0.0.1:{free_port()}"
     job = running(address)
@@ -119,6 +121,12 @@ def test_a_cluster_that_vanished(capsys: pytest.CaptureFixture[str]) -> None:
         "head runs"
     )
     assert "".join(job.logs()) == ""
+    monkeypatch.setattr("pyreactant.runs.job._PATIENCE_IF_GONE", 0.0)
+    for waiting in (job.result, lambda: [*job.logs(follow=True)]):
+        with pytest.raises(pr.RemoteError, match=f"{address} cannot be reached: .*") as error:
+            waiting()
+        assert (error.value.kind, error.value.exit_code) == ("lost", 6)
+    assert f"{address} cannot be reached" in capsys.readouterr().err
     with pytest.raises(pr.InvalidArgumentError, match="pyreactant jobs cancel"):
         store.remove(job.folder)
     assert (job.cancel().state, job.cancel().exit_code) == ("cancelled", 130)

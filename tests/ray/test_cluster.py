@@ -1,7 +1,10 @@
 """One Ray cluster: a Ray Job, the laws of jobs, failures, and a train loop of JaxTrainer."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -167,3 +170,32 @@ def test_nothing_is_left_on_the_hosts(on_ray: Cluster) -> None:
     while found() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert found() == []
+
+
+def test_a_head_that_is_killed(on_ray: Cluster, tmp_path: Path) -> None:
+    """Whoever waits for a job learns it; the last test, since the cluster ends by it."""
+    (tmp_path / "waits.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
+    settings = {**on_ray.settings, "XDG_STATE_HOME": str(tmp_path / "state")}
+    settings["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"  # by default a minute
+    words = ["run", "--on", "ray", "--hosts=1", "--num-cpus=0.5", "--platform=cpu", "--", "waits.py"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyreactant", *words],
+        env=settings,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        try:
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "up\n", waiting.communicate()
+            commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in on_ray.processes()}
+            (head,) = [pid for pid, line in commands.items() if b"gcs_server" in line.read_bytes()]
+            os.kill(head, signal.SIGKILL)
+            _, said = waiting.communicate(timeout=LIMIT)
+        finally:
+            waiting.kill()
+    assert waiting.returncode == 6, said
+    why = f"lost: the Ray cluster at {on_ray.address} cannot be reached: nothing listens there; see"
+    assert why in said, said
+    assert "note its end with: pyreactant jobs cancel 2" in said

@@ -22,7 +22,7 @@ from ....base.errors import (
     argument,
 )
 from ....base.say import say
-from ...record import Record, Status, lock_of, private_file, written
+from ...record import Record, Status, Unanswered, lock_of, private_file, written
 from ...spec import command_line, option
 from ..target import Target
 from .cluster import Cluster, UnreachableError, cluster_at, keep
@@ -171,7 +171,8 @@ class Ray(Target):
         try:
             answer = self._ask(record, "status", _STATUS)
         except UnreachableError as error:
-            return dataclasses.replace(status, reason=str(error))
+            noted = {**dataclasses.asdict(status), "reason": str(error)}
+            return Unanswered(**noted, gone=error.gone)
         if "absent" in answer:
             status = record.status()
             if status.ended:

@@ -31,6 +31,8 @@ _SILENT = 5.0
 """Seconds after which a line says what is waited for."""
 _HERE = "auto"
 """The address of the cluster of this machine."""
+_LOOK = 3.0
+"""Seconds after which the child is not only waited for: its cluster may have ended."""
 _FORGIVE = 10.0
 """Seconds for which a cluster that did not answer is not asked again."""
 
@@ -154,11 +156,10 @@ class Cluster:
             raise self._absent()
         raise UnreachableError(f"{self._name} cannot be reached: {text}")
 
-    def _silent(self, limit: float, *, gone: bool = False) -> UnreachableError:
+    def _silent(self, limit: float) -> UnreachableError:
         return UnreachableError(
             f"{self._name} does not answer within {limit:g} s; see whether its head runs, and try "
-            "again",
-            gone=gone,
+            "again"
         )
 
     def _absent(self) -> UnreachableError:
@@ -186,15 +187,20 @@ class Cluster:
         descriptor = self._child.stdout.fileno()
         while b"\n" not in self._input:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                raise self._silent(limit, gone=_refused(self.address))
+            if not select.select([descriptor], [], [], max(0.0, min(left, _LOOK)))[0]:
+                if _refused(self.address):  # Ray itself would wait for a head that is gone
+                    raise self._absent()
+                if left <= _LOOK:
+                    raise self._silent(limit)
+                continue
             if not (data := os.read(descriptor, 65536)):
+                if _refused(self.address):
+                    raise self._absent()
                 assert self._log is not None
                 self._log.seek(0)
                 printed = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
                 raise UnreachableError(
-                    f"{self._name} ended the connection: {' '.join(printed)[:500]}",
-                    gone=_refused(self.address),
+                    f"{self._name} ended the connection: {' '.join(printed)[:500]}"
                 )
             self._input += data
         line, _, self._input = self._input.partition(b"\n")
