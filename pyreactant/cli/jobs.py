@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -362,8 +363,9 @@ def _print_in_slurm(number: "JobId", as_json: bool) -> None:
     )
     for name, run in job["runs"].items():
         print(f"  {name}: {run['cause']} (exit code {run['exit_code']}): {run['summary']}")
-    absent = "" if job["folder"] is None or os.path.exists(job["folder"]) else " (does not exist)"
-    print(f"  folder: {job['folder'] or 'known when the job starts'}{absent}")
+    folder = job["folder"]
+    absent = "" if folder is None or Path(folder).exists() else " (does not exist)"
+    print(f"  folder: {folder or 'known when the job starts'}{absent}")
 
 
 def end_if_left(*records: "Record", say: bool = False) -> None:

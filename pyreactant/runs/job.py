@@ -242,9 +242,9 @@ class _Patient:
     def _lost(self, status: Unanswered) -> RemoteError:
         job = self._job
         return RemoteError(
-            f"job {job.id} on {job.record.target}: lost: {status.reason}; if it comes back, the job "
-            f"may go on (pyreactant jobs attach {job.id}); if not, note its end with: pyreactant "
-            f"jobs cancel {job.id}",
+            f"job {job.id} on {job.record.target}: lost: {status.reason}; if it comes back, the "
+            f"job may go on (pyreactant jobs attach {job.id}); if not, note its end with: "
+            f"pyreactant jobs cancel {job.id}",
             kind="lost",
             exit_code=ExitCode.LOST,
         )

@@ -53,6 +53,40 @@ def test_no_restart_where_something_is_missing(tmp_path: Path) -> None:
     assert not run.report["restarts"]
 
 
+NO_THREAD = "thd.cc:157] pthread_create failed: Resource temporarily unavailable"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os.abort()",  # XLA
+        "raise KeyboardInterrupt",  # OpenBLAS sends SIGINT
+        "raise pr.RendezvousError('process 1 of 2 was refused')",  # gRPC
+        "raise pr.RequirementError('the package numpy cannot be imported')",
+    ],
+)
+def test_a_library_without_threads(end: str, tmp_path: Path) -> None:
+    """As with `ulimit -u 30`, which does not hold for root: its words are the cause."""
+    text = f"import os, sys\nimport pyreactant as pr\nprint({NO_THREAD!r}, flush=True)\n{end}\n"
+    run = run_script(tmp_path, text, "-n", "2")
+    assert run.code == 3, run
+    assert run.report["cause"] == "environment"
+    assert "does not start a process or a thread (pthread_create failed: " in run.report["summary"]
+    assert "of this user (ulimit -u, here " in run.report["summary"]
+
+
+def test_a_program_without_threads(tmp_path: Path) -> None:
+    run = run_script(tmp_path, 'raise RuntimeError("can\'t start new thread")')
+    assert (run.code, run.report["cause"]) == (3, "environment"), run
+    assert "does not start a process or a thread (can't start new thread)" in run.report["summary"]
+
+
+def test_other_errors_of_a_program_without_threads(tmp_path: Path) -> None:
+    """They are its own: a library may do without."""
+    run = run_script(tmp_path, f"print({NO_THREAD!r}, flush=True)\nraise ValueError('mine')\n")
+    assert (run.code, run.report["cause"]) == (1, "user"), run
+
+
 SLOW = """
 import os, time
 def computes():

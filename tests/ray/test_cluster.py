@@ -177,7 +177,16 @@ def test_a_head_that_is_killed(on_ray: Cluster, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
     settings = {**on_ray.settings, "XDG_STATE_HOME": str(tmp_path / "state")}
     settings["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"  # by default a minute
-    words = ["run", "--on", "ray", "--hosts=1", "--num-cpus=0.5", "--platform=cpu", "--", "waits.py"]
+    words = [
+        "run",
+        "--on",
+        "ray",
+        "--hosts=1",
+        "--num-cpus=0.5",
+        "--platform=cpu",
+        "--",
+        "waits.py",
+    ]
     with subprocess.Popen(
         [sys.executable, "-m", "pyreactant", *words],
         env=settings,

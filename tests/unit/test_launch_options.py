@@ -11,7 +11,12 @@ from pyreactant import FileError, InvalidArgumentError
 from pyreactant.process.group import ProcessGroup
 from pyreactant.runs.supervisor import RunOptions
 from pyreactant.runs.supervisor import options as _options
-from pyreactant.runs.supervisor.options import device_settings, fresh_folder, release
+from pyreactant.runs.supervisor.options import (
+    device_settings,
+    fresh_folder,
+    platform_note,
+    release,
+)
 from pyreactant.runs.supervisor.supervisor import supervise
 
 
@@ -38,6 +43,29 @@ from pyreactant.runs.supervisor.supervisor import supervise
 def test_bad_values(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         RunOptions(**{"program": ["-m", "this"], **values})
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "4097"])
+def test_a_number_of_devices_that_jax_would_not_survive(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", value)
+    with pytest.raises(InvalidArgumentError, match=f"JAX_NUM_CPU_DEVICES must .* got {value};"):
+        RunOptions(["-m", "this"])
+    RunOptions(["-m", "this"], devices_per_process=1)  # wins
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "-1")  # JAX's default
+    RunOptions(["-m", "this"])
+
+
+def test_an_option_that_wins_over_the_platforms_of_jax() -> None:
+    cpu, gpu = (RunOptions(["-m", "this"], platform=name) for name in ("cpu", "gpu"))
+    said = "JAX_PLATFORMS=quantum does not count beside platform='cpu'"
+    assert platform_note(cpu, {"JAX_PLATFORMS": "quantum"}) == said
+    assert platform_note(gpu, {"JAX_PLATFORMS": "cpu"})
+    assert not platform_note(gpu, {"JAX_PLATFORMS": "cuda,cpu"})
+    assert not platform_note(cpu, {"JAX_PLATFORMS": "cpu"})
+    assert not platform_note(cpu, {})
+    assert not platform_note(RunOptions(["-m", "this"]), {"JAX_PLATFORMS": "quantum"})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Importing this imports no runtime, and not NumPy. Ray is asked only where Ray Tr
 process.
 """
 
+import re
 import sys
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ MOST_CPU_DEVICES = 4096
 
 PLATFORM, BACKEND = "PYREACTANT_PLATFORM", "PYREACTANT_BACKEND"
 CPU_DEVICES = "PYREACTANT_NUM_CPU_DEVICES"
+JAX_CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 
 
 def check_platform(name: str, given_as: str = "platform") -> None:
@@ -57,6 +59,14 @@ def check_variables(overridden: Mapping[str, object], environ: Mapping[str, str]
     count = env_int(CPU_DEVICES, environ) if overridden.get(CPU_DEVICES) is None else None
     if count is not None and not 1 <= count <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(f"{CPU_DEVICES} must be 1 to {MOST_CPU_DEVICES}, got {count}")
+    of_jax = environ.get(JAX_CPU_DEVICES, "") if overridden.get(CPU_DEVICES) is None else ""
+    # JAX itself refuses what is no number. -1 is its default, and with 0 it ends by SIGSEGV.
+    count = int(of_jax) if re.fullmatch(r"-?\d+", of_jax) else -1
+    if count != -1 and not 1 <= count <= MOST_CPU_DEVICES:
+        raise InvalidArgumentError(
+            f"{JAX_CPU_DEVICES} must be 1 to {MOST_CPU_DEVICES}, or -1 for JAX's own number, got "
+            f"{of_jax:.80}; correct it, or unset it"
+        )
 
 
 def _check_known(what: str, name: str, known: Collection[str]) -> None:

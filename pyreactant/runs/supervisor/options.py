@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +191,16 @@ def _keep_from_git(folder: Path) -> None:
     """Keep a folder of runs out of the user's commits."""
     with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
         file.write("*\n")
+
+
+def platform_note(options: RunOptions, environ: Mapping[str, str] = os.environ) -> str:
+    """That the option counts, and JAX's variable does not; "" unless they name two platforms."""
+    said = environ.get("JAX_PLATFORMS", "")
+    first = said.partition(",")[0]
+    first = "gpu" if first in ("cuda", "rocm") else first
+    if not said or options.platform in (None, first):
+        return ""
+    return f"JAX_PLATFORMS={said} does not count beside {argument('platform', options.platform)}"
 
 
 def device_settings(

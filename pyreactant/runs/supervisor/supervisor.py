@@ -53,7 +53,7 @@ from .collectives import waits_of
 from .connection import CannotStartError, Uplink, hello, join, own_name, resolve_host
 from .head import Head
 from .mtls import Certifier, Keys, off_note, off_reason
-from .options import RunOptions, device_settings, fresh_folder, release
+from .options import RunOptions, device_settings, fresh_folder, platform_note, release
 from .output import close_terminals, say, terminals
 from .program import find_program
 from .report import RunReport, alone
@@ -204,8 +204,9 @@ class _Leader(_Supervisor):
     async def run(self) -> int:
         """Supervise the run; return its exit code."""
         options, head = self._options, self._head
-        if self._program.note and not options.quiet:
-            say(self._program.note)
+        for note in (self._program.note, platform_note(options)):
+            if note and not options.quiet:
+                say(note)
         if self._remote:
             assert self._group.coordinator_address is not None
             await self._roll_call.listen(self._group.coordinator_address, self._count)
