@@ -256,9 +256,10 @@ def failure(record: Record, status: Status) -> RemoteError:
     name = f"job {record.id} on {record.target}"
     report = record.report()
     first: Mapping[str, Any] = report.get("first_error") or {}
-    # Slurm and Ray may know more than the report.
+    # Slurm and Ray may know more than the report, and a cross-check fails by its verdict.
     by_place = status.cause in _CAUSES and status.cause != report.get("cause")
-    if status.state in ("cancelled", "lost") or not report or by_place:
+    well = report.get("cause", "done") == "done"
+    if status.state in ("cancelled", "lost") or well or by_place:
         kind = status.cause if by_place else _KIND.get(code, status.state)
         why = _printable(f"{status.state}: {status.reason}")
         return RemoteError(f"{name}: {why}", kind=kind, exit_code=code)

@@ -210,7 +210,9 @@ def test_a_cross_check_that_fails_is_a_failed_job(cluster: Cluster, tmp_path: Pa
     (row,) = json.loads(pyreactant("jobs", "list", "--json").stdout)
     assert (row["state"], row["exit_code"]) == ("failed", 2)
     assert f"the cross-check ended with exit code 2; see {tmp_path}/" in row["reason"]
-    assert pyreactant("jobs", "result", row["id"]).returncode == 2
+    result = pyreactant("jobs", "result", row["id"])
+    assert result.returncode == 2
+    assert f"{row['id']} on slurm: failed: the cross-check ended with exit code 2" in result.stderr
 
 
 def test_no_runtime_on_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
