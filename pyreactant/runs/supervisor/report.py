@@ -113,7 +113,8 @@ class RunReport(HasPage):
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "RunReport | None":
         """The report of which this is the data; None if it is none that this version wrote."""
-        needed = {each.name for each in fields(cls) if each.name != "waits"}  # which came later
+        later = ("waits", "job")
+        needed = {each.name for each in fields(cls) if each.name not in later}
         if not data.keys() >= {"schema", *needed} or data["schema"] != SCHEMA:
             return None
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})
