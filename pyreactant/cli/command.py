@@ -234,6 +234,7 @@ KEYWORDS = {
     "RUNTIME_VERSION": "--runtime-version",
     "SLICE_COUNT": "--slices",
     "ZONE": "--zone",
+    "differentiable": "--gradients",
     "folder": "--out",
     "gradients": "--modules",
     "num_cpu_devices": "--devices-per-process",
@@ -266,7 +267,6 @@ _WORDS = {
     "--reach": "METHOD",
     "--sbatch": "OPTION",
     "--store": "FOLDER",
-    "--time": "HH:MM:SS",
     "--topology": "SLICE",
 }
 """The word for the value of each option whose last part, in capitals, does not say it."""
@@ -370,13 +370,20 @@ class Command(_Common, typer.core.TyperCommand):
             except Exception as error:
                 name = getattr(error, "option_name", "")
                 new = NEW_OPTIONS.get(name, "")
-                own = {option for parameter in self.params for option in parameter.opts}
+                own = {
+                    option: parameter
+                    for parameter in self.params
+                    for option in (*parameter.opts, *parameter.secondary_opts)
+                }
                 if new in own or (new and not new.startswith("--")):
                     raise InvalidArgumentError(
                         f"{name} is an option of version 0.1; it is now {new}"
                     ) from None
                 if name and name not in own:
                     raise Refused(self.unknown_option(name, words), ctx) from None
+                if name:
+                    takes = "takes no value; leave it out" if own[name].is_flag else "needs a value"
+                    raise Refused(f"{name} {takes}", ctx) from None
                 raise
             ctx.meta[_GIVEN] = parsed[0]
             if not ctx.resilient_parsing:  # a line that a shell completes

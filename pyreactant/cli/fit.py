@@ -297,6 +297,7 @@ def preflight(
         )
     check_outputs({"hlo": hlo, "html": html}, overwrite=overwrite)
     lowered_by, chosen = _lowered_by(program, backend, stablehlo, diff)
+    sys.path.append(str(Path.cwd()))  # a program's module may lie there; as in a cross-check
     specs = [parse_spec(text) for text in spec or ["x,y"]]
     reports: list[Preflight] = []
     from .console import working

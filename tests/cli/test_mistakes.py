@@ -119,7 +119,9 @@ MISTAKES = {
     ),
     "nor here": ("plan", 2, "to plan for a TPU slice, such as v6e-16 (`pyreactant topology --all`"),
     "argument": ("jobs status", 2, "error: ID is missing; give it (see "),
-    "no value": ("matmul --size", 2, "error: option '--size' requires an argument"),
+    "no value": ("matmul --size", 2, "error: --size needs a value (see "),
+    "a value": ("matmul --json=1", 2, "error: --json takes no value; leave it out (see "),
+    "no flag": ("crosscheck --no-gradients=1", 2, "error: --no-gradients takes no value; leave"),
     "auto": (
         "crosscheck --backends auto,jax",
         2,
@@ -162,6 +164,15 @@ def test_a_mistake(name: str) -> None:
     done = run(*words.split())
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert "internal error" not in done.stderr
+
+
+def test_a_time_limit_of_slurm_with_a_unit() -> None:
+    """As of every other duration; a number alone stays minutes."""
+    line = ["run", "--on", "slurm", "--dry-run", "--time"]
+    for given, wanted in {"90m": "01:30:00", "1d2h": "26:00:00", "7": "7", "2-1": "2-1"}.items():
+        done = run(*line, given, "--", "ls")
+        assert done.returncode == 0, done.stderr
+        assert f"--time={wanted} " in done.stdout
 
 
 def test_an_ascii_locale() -> None:

@@ -99,6 +99,15 @@ def test_a_cross_check_ends_with_2(name: str, tmp_path: Path) -> None:
     assert ran.stderr.count("\n") == 1
 
 
+def test_a_preflight_with_a_size_imports_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("number = 3")
+    argv = [Path(sys.executable).with_name("pyreactant"), "preflight", "mine:number"]
+    argv += ["--topology", "v6e-1", "--size", "8"]
+    ran = harness.run([str(word) for word in argv], env=environment(), cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "'mine:number' must be a pyreactant.Program, got int" in ran.stderr
+
+
 def test_the_child_of_a_preflight(tmp_path: Path) -> None:
     pytest.importorskip("libtpu")
     write("exit", tmp_path)

@@ -1,5 +1,6 @@
 """Gradients by Enzyme in the cross-check, on a module in Reactant's form."""
 
+import importlib.util
 import json
 import re
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.lowering.enzyme import check_enzyme
+from pyreactant.base.errors import named
 from pyreactant.check.request import CheckRequest, program_of
 from pyreactant.check.run import compare_gradients, gradients_wanted
 from tests.harness import REPOSITORY, require
@@ -106,3 +108,13 @@ def test_gradients_that_are_asked_for_and_cannot_be_compared(
     for asked in (True, tmp_path):
         with pytest.raises(pr.InvalidArgumentError, match="own lacks one; name another program"):
             pr.crosscheck(own, backends="jax", gradients=asked)
+
+
+def test_the_option_is_named_if_its_package_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    told = "^--gradients needs the package enzyme-ad, .* or leave --gradients out"
+    with (
+        named({"differentiable": "--gradients"}),
+        pytest.raises(pr.RequirementError, match=told),
+    ):
+        check_enzyme()

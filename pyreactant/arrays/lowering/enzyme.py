@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...base.child import Activity, ChildLostError, Request, Stop, ask_child, serve
-from ...base.errors import InvalidArgumentError, RequirementError
+from ...base.errors import InvalidArgumentError, RequirementError, argument
 from .reactant import environment
 
 DTYPES = ("float32", "float64", "bfloat16")
@@ -26,9 +26,9 @@ def check_enzyme() -> None:
     """Check that Enzyme's package is installed; RequirementError if it is not."""
     if importlib.util.find_spec("enzyme_ad") is None:
         raise RequirementError(
-            "differentiable=True needs the package enzyme-ad, which is not installed: python -m "
-            "pip install 'pyreactant[enzyme]' (its wheel is for Python 3.11 on Linux x86-64); or "
-            "leave differentiable=True out, for values without gradients"
+            f"{argument('differentiable')} needs the package enzyme-ad, which is not installed: "
+            "python -m pip install 'pyreactant[enzyme]' (its wheel is for Python 3.11 on Linux "
+            f"x86-64); or leave {argument('differentiable')} out, for values without gradients"
         )
 
 

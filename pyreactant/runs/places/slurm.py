@@ -66,6 +66,7 @@ from .slurm_jobs import (
     job_fields,
     number_of,
     queue,
+    slurms_time,
     waits_for,
 )
 from .target import Target
@@ -139,7 +140,7 @@ class Slurm(Target):
         account: Account; None for the default, or SBATCH_ACCOUNT.
         partition: Partition.
         constraint: Required node features, such as "gpu".
-        time: Time limit, such as "01:00:00".
+        time: Time limit, such as "2h" or "01:00:00"; a number alone is minutes, as for sbatch.
         min_processes: With how many processes the run goes on if a node is lost; None ends it.
             `max_restarts` then counts these restarts, too.
         options: Further options of sbatch, such as "--exclusive".
@@ -153,7 +154,7 @@ class Slurm(Target):
     account: str | None = option(None, "Slurm account.", "Slurm")
     partition: str | None = option(None, "Slurm partition.", "Slurm")
     constraint: str | None = option(None, "Required node features, such as gpu.", "Slurm")
-    time: str | None = option(None, "Time limit, such as 01:00:00.", "Slurm")
+    time: str | None = option(None, "Time limit, such as 2h or 01:00:00.", "Slurm")
     min_processes: int | None = option(*MIN_PROCESSES)
     options: tuple[str, ...] = option(
         (),
@@ -165,6 +166,7 @@ class Slurm(Target):
     def __post_init__(self) -> None:
         if isinstance(self.options, list):  # of JSON
             object.__setattr__(self, "options", tuple(self.options))
+        object.__setattr__(self, "time", slurms_time(self.time))
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""

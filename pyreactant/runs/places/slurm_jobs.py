@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...base.duration import parse_duration
 from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from ...base.files import replacing
 from ...base.words import has_ended, without_controller
@@ -230,9 +231,20 @@ def check_time(text: str | None) -> None:
     """
     if text is not None and not _TIME.fullmatch(text):
         raise InvalidArgumentError(
-            f"{argument('time')} must be minutes, or have the form HH:MM:SS or days-HH:MM:SS, such "
-            f"as 01:00:00, got {text!r:.80}"
+            f"{argument('time')} must be minutes, a duration such as 2h, HH:MM:SS or "
+            f"days-HH:MM:SS, got {text!r:.80}"
         )
+
+
+def slurms_time(text: str | None) -> str | None:
+    """A time limit as sbatch takes it: of a duration with units, such as "90m", "01:30:00"."""
+    if text is None or not re.search("[dhms]$", text):
+        return text
+    try:
+        seconds = round(parse_duration(text))
+    except ValueError:  # `check_time` refuses it
+        return text
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 _TIME = re.compile(r"\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+){0,2}|infinite|unlimited", re.I)
