@@ -382,7 +382,8 @@ class Command(_Common, typer.core.TyperCommand):
                 if name and name not in own:
                     raise Refused(self.unknown_option(name, words), ctx) from None
                 if name:
-                    takes = "takes no value; leave it out" if own[name].is_flag else "needs a value"
+                    flag = getattr(own[name], "is_flag", False)
+                    takes = "takes no value; leave it out" if flag else "needs a value"
                     raise Refused(f"{name} {takes}", ctx) from None
                 raise
             ctx.meta[_GIVEN] = parsed[0]
