@@ -80,7 +80,7 @@ def slurm_command(place: Mapping[str, object], settings: Mapping[str, object]) -
     """
     target = Slurm(**place)  # type: ignore[arg-type] # the command line has read each
     replace(target, options=()).check_settings()  # a cross-check may be an array
-    asked = {name: value for field, name in ASKED.items() if (value := place.get(field))}
+    asked = {name: getattr(target, field) for field, name in ASKED.items() if place.get(field)}
     check_once(asked, target.options)
     check_possible(target.options, array=True)
     variables = {f"PYREACTANT_{name.upper()}": str(value) for name, value in settings.items()}

@@ -108,7 +108,7 @@ def test_options_of_sbatch_with_which_there_is_no_job_to_follow(
     ("words", "message"),
     [
         (["run", "--on", "slurm", "--time", "abc", "--dry-run", "--", "true"], "got 'abc'"),
-        (["crosscheck", "--on", "slurm", "--time", "1h", "--dry-run"], "must be minutes, or have"),
+        (["crosscheck", "--on", "slurm", "--time", "1y", "--dry-run"], "--time must be minutes, a"),
         (["crosscheck", "nosuch", "--on", "slurm", "--dry-run"], "no program 'nosuch'"),
     ],
 )
@@ -116,6 +116,13 @@ def test_a_dry_run_refuses_what_the_job_would(words: list[str], message: str) ->
     done = harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
     assert done.returncode == 2, done
     assert message in done.stderr
+
+
+def test_a_time_limit_with_a_unit_is_slurms() -> None:
+    words = ["crosscheck", "--on", "slurm", "--time", "90m", "--dry-run"]
+    done = harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
+    assert done.returncode == 0, done
+    assert "--time=01:30:00 " in done.stdout
 
 
 @pytest.mark.parametrize("time", ["30", "10:00", "01:00:00", "1-0", "1-00:30", "2-01:00:00"])
