@@ -20,6 +20,7 @@ from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.typical import TypicalVerdict
 from ..bounds.verdict import Verdict
+from ..oracle.oracle import OutputOracle
 from ..records.verdict import BlockVerdict, Kind
 from ..regions import around, moved, whole_index
 from .diagnose import blocks_of
@@ -97,6 +98,7 @@ def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
 def _stale(wrong: Wrong) -> Iterator[Reason]:
     if wrong.subject.before is not None and wrong.holds(wrong.subject.before.block(wrong.tile)):
         yield Kind.UNINITIALISED, f"{_some(wrong)} the result of the previous call"
+    yield from _stale_input(wrong)
     for number, oracle in enumerate(wrong.subject.inputs):
         same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
         # A factor that is missing, such as 1 / keep of a dropout, may leave the input.
@@ -105,6 +107,18 @@ def _stale(wrong: Wrong) -> Iterator[Reason]:
                 Kind.UNINITIALISED,
                 f"{_some(wrong)} the block of input {number} at the same place",
             )
+
+
+def _stale_input(wrong: Wrong) -> Iterator[Reason]:
+    """A result of which one of several inputs is that of the previous call."""
+    before = wrong.subject.before
+    if not isinstance(before, OutputOracle) or len(before.sources) < 2:
+        return
+    for number, source in enumerate(before.sources):
+        if wrong.holds(wrong.output.reading_instead(number, source).block(wrong.tile)):
+            text = f"it was computed from input {number} of the previous call"
+            yield Kind.UNINITIALISED, text
+            return
 
 
 def _some(wrong: Wrong) -> str:

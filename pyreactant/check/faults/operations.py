@@ -36,12 +36,22 @@ Rule = Callable[[tuple[Any, ...], dict[str, Any], Sequence[int]], Iterator[Alter
 """The alterations of a call; the last argument has the numbers of parts of a sharded dimension."""
 
 
+_Choice = dict[int, Reason]
+"""Alterations by the numbers of their operations."""
+
+
 class _Match(NamedTuple):
     """An alteration that explained a block: how, the whole result, and how far it is off."""
 
+    choice: _Choice
     reason: Reason
     result: np.ndarray
     off: float
+
+    def is_sibling(self, choice: _Choice) -> bool:
+        """Whether a choice is of the same operations and kind, as another part of a sum."""
+        same = choice.keys() == self.choice.keys()
+        return same and next(iter(choice.values()))[0] == self.reason[0]
 
 
 class _Step(NamedTuple):
@@ -49,10 +59,6 @@ class _Step(NamedTuple):
 
     reasons: list[Reason]
     line: str
-
-
-_Choice = dict[int, Reason]
-"""Alterations by the numbers of their operations."""
 
 
 class Operations:
@@ -80,30 +86,32 @@ class Operations:
 
     def explain(self, wrong: Wrong) -> Reason | None:
         """The alteration that gives the wrong values of a block; None if there is none."""
-        known = [_match(wrong, match.reason, match.result, 1) for match in self._matched]
+        known = [_match(wrong, m.choice, m.reason, m.result, 1) for m in self._matched]
         fitting = [match for match in known if match is not None]
-        if not fitting and self._spent < _PATIENCE:
-            fitting = list(self._tried(wrong))
+        if not fitting:
+            fitting = self._tried(wrong)
             self._matched += fitting
         return min(fitting, key=lambda match: match.off).reason if fitting else None
 
-    def _tried(self, wrong: Wrong) -> Iterator[_Match]:
-        """The best of all alterations that explain a block."""
-        steps = self._recorded()
-        choices, fitting = _choices(steps), []
-        for choice in choices:
-            if self._spent > _PATIENCE:
+    def _tried(self, wrong: Wrong) -> list[_Match]:
+        """The best of all alterations that explain a block; those like one that matched first."""
+        choices = _choices(self._steps)
+        like = [c for c in choices if any(match.is_sibling(c) for match in self._matched)]
+        fitting: list[_Match] = []
+        for choice in [*like, *(c for c in choices if c not in like)]:
+            if self._spent > _PATIENCE or (fitting and like and choice not in like):
                 break
             result = self._run(functools.partial(_chosen, choice, itertools.count()))
             first, (kind, text) = next(iter(choice.items()))
-            where = f" ({steps[first].line})" if steps[first].line else ""
-            reason = kind, f"the oracle gives these values {text}{where}"
-            match = None if result is None else _match(wrong, reason, result, len(choices))
-            if match is not None:
-                fitting.append(match)
-        yield from sorted(fitting, key=lambda match: match.off)[:1]
+            line = self._steps[first].line
+            reason = kind, f"the oracle gives these values {text}{f' ({line})' * bool(line)}"
+            if result is not None:
+                match = _match(wrong, choice, reason, result, len(choices))
+                fitting += [] if match is None else [match]
+        return sorted(fitting, key=lambda match: match.off)[:1]
 
-    def _recorded(self) -> list[_Step]:
+    @functools.cached_property
+    def _steps(self) -> list[_Step]:
         """All operations; none if the oracle is so slow that too few would be tried."""
         steps: list[_Step] = []
 
@@ -111,9 +119,7 @@ class Operations:
             steps.append(_Step([(kind, text) for kind, text, _ in alterations], users_line()))
 
         self._run(note)
-        if self._spent > _PATIENCE / 20:
-            self._spent = _PATIENCE
-        return steps
+        return [] if self._spent > _PATIENCE / 20 else steps
 
     def _run(self, choose: Callable[[Iterator[Alteration]], Any]) -> np.ndarray | None:
         """The output of the oracle, with one operation altered; None if the oracle cannot run."""
@@ -128,7 +134,7 @@ class Operations:
 
 
 def _choices(steps: Sequence[_Step]) -> list[_Choice]:
-    """Each alteration by itself, and the same one of all operations that have it.
+    """Each alteration by itself, and the same one of several operations that have it.
 
     One fault of a program may be in several operations, such as the dimension of a softmax.
     """
@@ -138,10 +144,20 @@ def _choices(steps: Sequence[_Step]) -> list[_Choice]:
         for reason in step.reasons:
             single.append({number: reason})
             same.setdefault(reason, {})[number] = reason
-    return single + [choice for choice in same.values() if len(choice) > 1]
+    several = [choice for choice in same.values() if len(choice) > 1]
+    # Of many operations, as of several calls of a function, two that follow each other.
+    pairs = [
+        dict(pair)
+        for choice in several
+        if len(choice) > 2
+        for pair in itertools.pairwise(choice.items())
+    ]
+    return single + several + pairs
 
 
-def _match(wrong: Wrong, reason: Reason, result: np.ndarray, tries: int) -> _Match | None:
+def _match(
+    wrong: Wrong, choice: _Choice, reason: Reason, result: np.ndarray, tries: int
+) -> _Match | None:
     """The match if a result explains a block.
 
     Other values than the right ones have the same relative bound, as far as is known.
@@ -159,7 +175,9 @@ def _match(wrong: Wrong, reason: Reason, result: np.ndarray, tries: int) -> _Mat
             faulty = Expected(value, np.maximum(right.bound, usual * np.abs(value)))
         if not explains(wrong.values, right, faulty, wrong.wrong, tries=tries):
             return None
-        return _Match(reason, result, float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers))))
+        return _Match(
+            choice, reason, result, float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers)))
+        )
 
 
 def _chosen(
@@ -281,6 +299,12 @@ def _where(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteratio
     if len(args) == 3:
         for kind, text, altered in _of_mask(np.asarray(args[0]), "where"):
             yield kind, text, lambda altered=altered: np.where(altered(), *args[1:])
+        mask, *values = args
+        for number, value in enumerate(values):
+            if np.ndim(value) == 0 and value != 0:
+                filled = [*values[:number], 0, *values[number + 1 :]]
+                text = f"with 0 instead of {float(value):.3g} in where"
+                yield Kind.MASK, text, lambda filled=filled: np.where(mask, *filled)
 
 
 def _triangle(function: Any) -> Rule:
@@ -332,12 +356,23 @@ def _other_factors(ufunc: Any, inverse: Any, x: Any, constant: Any) -> Iterator[
     yield Kind.FACTOR, f"without its {own} by {c:.6g}", lambda: x * 1
     yield Kind.FACTOR, f"with its {own} by {c:.6g} done twice", lambda: ufunc(ufunc(x, c), c)
     yield Kind.FACTOR, f"with {other} by {c:.6g} instead of {own}", lambda: inverse(x, c)
+    yield Kind.FACTOR, f"with {own} by {-c:.6g} instead of {c:.6g}", lambda: ufunc(x, -c)
     if ufunc is np.divide and c > 2 and c.is_integer():
         text = f"with division by {c - 1:.0f} instead of {c:.0f}"
         yield Kind.VARIANCE, text, lambda: x / (c - 1)
 
 
 _NAMES = {np.multiply: "multiplication", np.divide: "division"}
+
+
+def _other_sign(ufunc: Any, other: Any) -> Rule:
+    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
+        text = f"with {other.__name__} instead of {ufunc.__name__}"
+        yield Kind.FACTOR, text, lambda: other(*args)
+        if ufunc is np.add:
+            yield from _summand(args, options, counts)
+
+    return rule
 
 
 def _summand(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
@@ -419,6 +454,27 @@ def _roll(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration
             if other != shift:
                 text = f"with a roll by {other} instead of {shift}"
                 yield Kind.SHIFTED, text, lambda other=other: np.roll(x, other, axis)
+    if np.ndim(shift) or np.ndim(axis) or axis is None:
+        return
+    for n in (1, *counts):
+        if x.shape[axis] % n or abs(shift) >= x.shape[axis] // n:
+            continue
+        where = f"each of {n} parts of dimension {axis}" if n > 1 else f"dimension {axis}"
+        inside = functools.partial(_rolled_inside, x, shift, axis, n)
+        if n > 1:
+            yield Kind.HALO, f"with a roll within {where}", functools.partial(inside, around=True)
+        text = f"with zeros instead of what a roll brings into {where}"
+        yield Kind.HALO, text, functools.partial(inside, around=False)
+
+
+def _rolled_inside(x: np.ndarray, shift: int, axis: int, n: int, *, around: bool) -> np.ndarray:
+    """Each of n parts rolled by itself: around its ends, or with zeros there."""
+    rolled = [np.roll(part, shift, axis) for part in np.split(x, n, axis)]
+    if not around:
+        edge = slice(0, shift) if shift > 0 else slice(shift, None)
+        for part in rolled:
+            np.moveaxis(part, axis, 0)[edge] = 0
+    return np.concatenate(rolled, axis)
 
 
 RULES: dict[Any, Rule] = {
@@ -429,7 +485,8 @@ RULES: dict[Any, Rule] = {
     (np.matmul, "__call__"): _matmul,
     (np.multiply, "__call__"): _factor(np.multiply, np.divide),
     (np.divide, "__call__"): _factor(np.divide, np.multiply),
-    _ADD: _summand,
+    _ADD: _other_sign(np.add, np.subtract),
+    (np.subtract, "__call__"): _other_sign(np.subtract, np.add),
 } | {(ufunc, "reduce"): _reduction(ufunc) for ufunc in (np.add, np.maximum, np.minimum)}
 RULES |= {
     (ufunc, "__call__"): _comparison(ufunc)

@@ -321,7 +321,9 @@ class Stalls:
         advice = "" if self._ends else "; the run goes on, --end-stalled would end it"
         self._say(f"{summary}; {where}{advice}")
         self.reports.append({"summary": summary, "time": utc(), "file": path.name})
-        for line in _main_stack(first).splitlines()[:_MOST_SHOWN]:
+        shown = culprit if culprit.stacks and not culprit.finished else first
+        self._say(f"the stack of {shown.name()}:")
+        for line in _main_stack(shown).splitlines()[:_MOST_SHOWN]:
             self._say(f"  | {line}")
         if self._ends:
             self.failure = failure("timeout", summary, culprit, since)
