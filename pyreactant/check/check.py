@@ -115,7 +115,7 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
         measure: Measure = partial(_by_oracle, subject.oracle)
         if run.dtype == "float32" and run.model(number) is not None and typical is None:
             measure = partial(_by_float32_first, subject.oracle)
-        if run.case.is_exact(run.dtype):
+        if run.model(number) is None and not run.data.whole:
             method = "exact oracle"
         elif run.data.whole:
             method = "whole numbers"
@@ -164,6 +164,8 @@ def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str]
     if model.dtype.itemsize > 4 or not is_float(model.dtype):
         return [""] * count
     arrays = [source.read(whole_index(source.shape)) for source in sources]
+    if all(array.dtype.kind in "biu" for array in arrays):
+        return [""] * count
     try:
         with np.errstate(all="ignore"):
             results = run.case.runs(arrays, model)

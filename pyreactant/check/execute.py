@@ -96,10 +96,13 @@ class CaseRun:
 
     def model(self, output: int) -> Model | None:
         """How the runtime rounds an output; None if it must be exact."""
-        if self.case.is_exact(self.dtype) or self.data.whole:
+        # A program of integers may have results that are rounded, such as means.
+        whole = self.case.is_exact(self.dtype)
+        dtype = self.plans[f"output {output}"].dtype if whole else self.dtype
+        if self.case.is_exact(dtype) or self.data.whole:
             return None
         return Model.of(
-            self.dtype,
+            dtype,
             platform=devices()[0].platform,
             kind=devices()[0].kind,
             precision=self.precision,

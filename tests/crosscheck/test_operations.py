@@ -11,7 +11,7 @@ import pyreactant as pr
 from pyreactant.check.check import check_all
 from pyreactant.check.records.verdict import Kind
 
-from .faults import Scene, instead
+from .faults import Scene, every, instead
 from .trials import diagnosis_of
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -108,6 +108,24 @@ def test_the_operation_is_named(function: Any, changed: dict[str, Any], kinds: s
     scene = Scene.of(program, 32)
     found = diagnosis_of(scene.with_blocks(instead(partial(function, of=np, **changed))(scene)))
     assert found.kind in kinds, found.text
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "bool"])
+def test_rounded_results_of_integers_have_a_bound(dtype: str) -> None:
+    def body(x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.tanh(x @ x), x @ x
+
+    def oracle(x: Any) -> Any:
+        return np.tanh(x @ x), x @ x
+
+    program = pr.Program("tanh", jax=body, oracle=oracle, inputs=(("n", "n"),))
+    scene = Scene.of(program, 32, dtype=dtype)
+    assert diagnosis_of(scene.run).passed
+    assert scene.run.model(1) is None, "whole numbers are compared as they are"
+    found = diagnosis_of(scene.with_blocks(every(lambda block: block * 1.001)(scene)))
+    assert not found.passed
 
 
 def test_the_map_has_the_elements_that_are_counted() -> None:

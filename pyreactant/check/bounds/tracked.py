@@ -9,7 +9,7 @@ Tracked results. docs/checks.md derives the bounds.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -159,12 +159,12 @@ class Tracked(NDArrayOperatorsMixin):
         if rule is None:
             raise UnknownOperationError(_unknown(name, method, given))
         model = model_of(self, *inputs)
-        operands = [as_tracked(x, model) for x in inputs]
+        operands = _widened(ufunc, [as_tracked(x, model) for x in inputs])
         if method == "outer":
             x, y = operands
             operands = [x[(..., *[None] * y.ndim)], y]
         with np.errstate(all="ignore"):
-            return _stored(rule(model, *operands), out, name)
+            return _stored(_integers_exact(rule(model, *operands), operands), out, name)
 
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
@@ -304,9 +304,28 @@ def _numpy_call(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]
         raise UnknownOperationError(_unknown(name, "__call__", {"out, given by position": None}))
     try:
         with np.errstate(all="ignore"):
-            return rule(*args, **options)
+            return _integers_exact(rule(*args, **options), args)
     except TypeError as error:
         raise UnknownOperationError(_unknown(name, "__call__", options)) from error
+
+
+def _widened(ufunc: np.ufunc, operands: list[Tracked]) -> list[Tracked]:
+    """The operands; those of 8 or 16 bits in float64 if NumPy would compute in a short float."""
+    kinds = [x.held.dtype for x in operands]
+    if all(kind.kind in "biu" and kind.itemsize < 4 for kind in kinds):
+        types = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))
+        if types[-1].kind == "f":
+            return list(map(in_float, operands))
+    return operands
+
+
+def _integers_exact(result: Any, operands: Sequence[Any]) -> Any:
+    """A result; integers of exact operands are exact, in whatever order they are summed."""
+    if not isinstance(result, Tracked) or result.held.dtype.kind not in "iu":
+        return result
+    if any(isinstance(x, Tracked) and x.narrow.any() for x in operands):
+        return result
+    return Tracked(result.held, 0.0, result.model, result.estimated)
 
 
 @functools.cache

@@ -138,12 +138,13 @@ class Inputs:
 
     Attributes:
         shapes: Their shapes.
+        model: Rounding model of the runtime; None for exact results.
     """
 
     def __init__(
         self, sources: tuple[Source, ...], model: Model | None, oracle: "Oracle", in_full: bool
     ) -> None:
-        self._sources, self._model, self._oracle = sources, model, oracle
+        self._sources, self.model, self._oracle = sources, model, oracle
         self._in_full = in_full
         self.shapes = tuple(source.shape for source in sources)
 
@@ -153,8 +154,8 @@ class Inputs:
         # Indices and other integers are not rounded.
         if array.dtype.kind in "biu":
             return array
-        if self._model is not None:
-            return track(array, self._model)
+        if self.model is not None:
+            return track(array, self.model)
         return wide(array) if self._in_full else array
 
     def read_all(self) -> tuple[Any, ...]:
@@ -166,7 +167,7 @@ class Inputs:
         """What the oracle computes first, once for all blocks of these inputs."""
         first, products = self._oracle.first, Float32Products.current()
         assert first is not None
-        own = self._model, self._in_full, products is None
+        own = self.model, self._in_full, products is None
         key = (first, [*map(id, self._sources)], *own)
         with _keeping:
             kept = _kept.pop(self._sources[0], None)

@@ -301,12 +301,12 @@ class _Results:
 
     def whole(self, inputs: Inputs) -> tuple[Any, ...]:
         """All results; blocks share them."""
-        parts = inputs.read_all()
-        tracked = [part for part in parts if isinstance(part, Tracked)]
-        if not tracked:
+        parts, model = inputs.read_all(), inputs.model
+        if model is None:
             with np.errstate(all="ignore"):
                 return outputs_of(self._oracle(*map(in_full, parts)))
-        model = tracked[0].model
+        if not any(isinstance(part, Tracked) for part in parts):  # of integers alone
+            parts = tuple(Tracked(part, 0.0, model) for part in parts)
         derived = self._derive(parts, model)
         if not isinstance(derived, str):
             return derived
