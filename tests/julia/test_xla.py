@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import REPOSITORY, environment, free_port
+from tests.harness import environment, free_port
+from tests.julia.xla import functions
 
 ARGV = [sys.executable, "-m", "tests.julia.xla"]
 LIBRARY = os.environ.get("PYREACTANT_TEST_XLA_LIBRARY", "")
@@ -33,14 +34,7 @@ def test_functions_are_those_that_reactant_declares() -> None:
     declared: dict[str, set[int]] = {}
     for name, arguments in call.findall(text):
         declared.setdefault(name, set()).add(count(arguments))
-    ours = {
-        name: count(arguments)
-        for file in (REPOSITORY / "julia" / "test" / "xla").glob("*.cpp")
-        if file.name != "loading.cpp"  # functions of other libraries
-        for name, arguments in re.findall(
-            r"^EXPORT [^(;]*?(\w+)\(([^)]*)\)", file.read_text(), re.MULTILINE | re.DOTALL
-        )
-    }
+    ours = {name: count(arguments) for name, arguments in functions().items()}
     assert len(ours) > 100
     assert {name for name, n in ours.items() if n not in declared.get(name, {n})} == set()
     # Reactant takes this one from a list of names.

@@ -6,6 +6,7 @@ JSON: the library's MLIR and its process with XLA stay out of the process of the
 
 import ctypes
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from ctypes import (
@@ -22,11 +23,25 @@ from ctypes import (
     c_uint8,
     c_void_p,
 )
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+SOURCES = Path(__file__).resolve().parents[2] / "julia" / "test" / "xla"
 F32 = 11  # a number of xla_data.proto
+
+
+def functions() -> dict[str, str]:
+    """The library's functions with their arguments, from its sources."""
+    return {
+        name: arguments
+        for file in SOURCES.glob("*.cpp")
+        if file.name != "loading.cpp"  # functions of other libraries
+        for name, arguments in re.findall(
+            r"^EXPORT [^(;]*?(\w+)\(([^)]*)\)", file.read_text(), re.MULTILINE | re.DOTALL
+        )
+    }
 
 
 class Text(Structure):
@@ -55,6 +70,9 @@ class Library:
         function = self._library[name]
         function.restype = result
         return function(*arguments)
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self._library, name)
 
     def text(self, name: str, pointer: c_void_p) -> str:
         return (self(c_char_p, name, pointer) or b"").decode()
@@ -425,6 +443,11 @@ def ids(call: Library, options: bytes) -> Any:
     found = [call(c_int64, "ifrt_DeviceGetGlobalDeviceId", c_void_p(x)) for x in devices(call, of)]
     shutdown()
     return found
+
+
+def absent(library: Library, options: bytes) -> Any:
+    """The functions of the sources that the library lacks."""
+    return [name for name in functions() if name not in library]
 
 
 def error(call: Library, options: bytes) -> Any:
