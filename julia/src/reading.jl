@@ -69,7 +69,7 @@ function copy_whole(x::Held, @nospecialize(out::AbstractArray))
     prod(x.shape) == 0 && return nothing
     whole = is_whole(x) ? x : only(run(replicator(x), x))
     part = part_of(whole, first(shards(whole))[1])
-    return without_python(read_part, part, x.type, x.shape, out)
+    return without_python(read_part, part, whole.type, x.shape, out)
 end
 
 function is_whole(x::Held)

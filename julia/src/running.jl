@@ -9,7 +9,7 @@ run(c::Compiled, args...) = c(args...)
 function (c::Compiled)(@nospecialize(args...))
     check_arguments(c, args)
     account(c.bytes)
-    results = without_python(c.thunk, map(x -> x.array, args)...)
+    results = without_python(c.thunk, map(fresh, args)...)
     return Tuple(Held[hold(results[i], o) for (i, o) in enumerate(c.outputs)])
 end
 
@@ -35,6 +35,14 @@ function check_arguments(c::Compiled, @nospecialize(args::Tuple))
     return nothing
 end
 
+# Where a program puts one argument into another, Reactant's thunk exchanges the buffers of the
+# arrays that it gets (compiler/Codegen.jl:1248-1313). So each call gets other arrays over the same
+# buffers.
+function fresh(x::Held)
+    info = x.sharding.mesh.reactant === nothing ? nothing : x.array.sharding
+    return wrap(x.type, Val(length(x.shape)), x.array.data, x.shape, info)
+end
+
 # Numbers become 0-d arrays, and each result gets the sharding that Python knows. Reactant's is
 # XLA's, on a mesh of its own (compiler/Codegen.jl:1441-1456).
 function hold(@nospecialize(result), o::Output)
@@ -47,11 +55,17 @@ function wrap(::Type{T}, ::Val{N}, data, shape, info) where {T, N}
     return Reactant.ConcreteIFRTArray{T, N}(data, shape, info)
 end
 
-identity_of(x) = x
+# XLA's CPU backend sends short floats as float32, which makes signalling NaNs quiet.
+function short_floats_as_bits(x)
+    T = Reactant.unwrapped_eltype(x)
+    T <: AbstractFloat && sizeof(T) <= 2 || return x
+    bits = sizeof(T) == 1 ? UInt8 : UInt16
+    return Reactant.Ops.bitcast_convert(Reactant.TracedRArray{bits, ndims(x)}, x)
+end
 
 const REPLICATORS = Dict{Any, Compiled}()
 
-"""The program that gives each device the whole of arrays like `x`."""
+"""The program that gives each device the whole of arrays like `x`, short floats as their bits."""
 function replicator(x::Held)
     key = (
         x.type,
@@ -63,7 +77,14 @@ function replicator(x::Held)
     )
     return get!(REPLICATORS, key) do
         whole = ArraySharding(x.sharding.mesh, [String[] for _ in x.shape])
-        trace = Trace("gather", identity_of, (;), ("tuple", 0), Any[whole], x.sharding.mesh)
+        trace = Trace(
+            "gather",
+            short_floats_as_bits,
+            (;),
+            ("tuple", 0),
+            Any[whole],
+            x.sharding.mesh,
+        )
         compiled = compile_trace(trace, [Input(x.type, x.shape, x.sharding)], "")
         settle(compiled, (whole,))
         compiled

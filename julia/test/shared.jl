@@ -40,6 +40,7 @@ module Bodies
     turned(x) = x'
     sorted(x) = sort(x; dims = 2)
     minus(x, y) = x .- y
+    swapped(x, y) = (t = copy(x); x .= y; y .= t; x .+ 2 .* y)
     nothing_at_all(x) = (nothing, ())
     tree(x) = (w = x, more = (Any[sum(x), nothing], [x, x .+ 1]), empty = (;))
     kinds(t) = (t.list isa Vector{<:AbstractMatrix} ? 1 : 0) +

@@ -152,6 +152,19 @@ end
     @test whole(y) == ones(8, 8)
 end
 
+@testset "a program that swaps its arguments swaps the caller's arrays" begin
+    a, b = (to_rarray(fill(v, 2)) for v in (5.0, 3.0))
+    naive = Reactant.compile(Bodies.swapped, (a, b))
+    @test !any(naive.donated_args_mask) # so nothing says that it writes
+    @test Array(naive(a, b)) == fill(13.0, 2)
+    @test (Array(a), Array(b)) == (fill(3.0, 2), fill(5.0, 2))
+    y = place(ones(8, 8), S)
+    c = body("swapped", (X, y), (S,))
+    before = whole(X)
+    @test whole(result(c, X, y)) == 1 .+ 2 .* before
+    @test (whole(X), whole(y)) == (before, ones(8, 8))
+end
+
 @testset "a result that all devices have whole is cut" begin
     everywhere = NamedSharding(M.reactant, (nothing, nothing))
     s = NamedSharding(M.reactant, (:x, :y))

@@ -92,3 +92,15 @@ def counted(x: Any) -> Any:
     global runs
     runs += 1
     return x + runs
+
+
+def moved(*arguments: Any, steps: tuple[tuple[int, int, int], ...]) -> Any:
+    """Steps that give one array the elements of another, exchange them, or add them."""
+    held = list(arguments)
+    for kind, i, j in steps:
+        x, y = held[i], held[j]
+        if kind == 1:
+            held[i], held[j] = y, x
+        else:
+            held[i] = x + y if kind == 3 else y
+    return tuple(held)

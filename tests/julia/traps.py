@@ -276,6 +276,14 @@ MUTANTS = [
         '"programs are pure", "nothing was thrown"',
     ),
     Mutant(
+        "a program that swaps its arguments",
+        JULIA + "running.jl",
+        "map(fresh, args)...",
+        "map(x -> x.array, args)...",
+        files("traps"),
+        "(whole(X), whole(y)) == (before, ones(8, 8))",
+    ),
+    Mutant(
         "slices in another order",
         JULIA + "arrays.jl",
         "    ids = sort(s.mesh.ids)\n    s.mesh.reactant === nothing && return Block[",

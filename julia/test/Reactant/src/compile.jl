@@ -27,6 +27,7 @@ struct Thunk
     f::Any
     exec::Executable
     same::Vector{Int}    # per argument: the first argument that was the same array
+    taken::Vector{Int}   # per argument: the one that the program put into it, or 0
     results::Vector{Any} # per result: the number of the argument that it is, or its traced type
     single::Bool
     argument_types::Any
@@ -78,8 +79,9 @@ function compile_any(@nospecialize(f), args::Vector{Any}, shardy_passes::Symbol)
     text() = program_text(f, args, program; hlo = true)
     exec = Executable(inputs, outputs, ids, !isempty(ids), tag, program, text)
     types = Tuple{Any[Core.Typeof(x) for x in args]...}
-    donated = Bool[w for (x, w) in zip(args, traced.written) if x isa ConcreteIFRTArray]
-    return Thunk(f, exec, aliases(args), results, traced.single, types, ids, donated)
+    changed = traced.written .& iszero.(traced.taken)
+    donated = Bool[w for (x, w) in zip(args, changed) if x isa ConcreteIFRTArray]
+    return Thunk(f, exec, aliases(args), traced.taken, results, traced.single, types, ids, donated)
 end
 
 # A result that is an argument is no output of the executable, unless it was written to.
@@ -125,6 +127,7 @@ function run_any(t::Thunk, args::Vector{Any})
     next = Ref(0)
     wrapped = Any[result(t, y, of, args, next) for (y, of) in zip(values, t.results)]
     overwrite!(t, args)
+    exchange!(t, args)
     donate!(t, args)
     return t.single ? only(wrapped) : Tuple(wrapped)
 end
@@ -133,6 +136,15 @@ end
 function overwrite!(t::Thunk, args)
     for (i, of) in enumerate(t.same)
         i == of || !(args[i] isa ConcreteIFRTArray) || (args[i].data = args[of].data)
+    end
+    return nothing
+end
+
+# An argument that a program puts into another is not copied: the other array gets its buffer.
+function exchange!(t::Thunk, args)
+    before = Any[x isa ConcreteIFRTArray ? x.data : nothing for x in args]
+    for (i, of) in enumerate(t.taken)
+        of == 0 || (args[i].data = before[of])
     end
     return nothing
 end

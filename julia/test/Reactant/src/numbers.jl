@@ -51,6 +51,7 @@ ifelse_of_one_type(x, y, z) = ifelse(x, promote(y, z)...)
 
 for T in Base.uniontypes(ReactantPrimitive)
     @eval (::Type{$T})(x::TracedRNumber) = elementwise($T, x)
+    @eval (::Type{$T})(x::TracedRNumber{$T}) = x
 end
 
 TracedRNumber{T}(x::Number) where {T} = as_number(value(T(x)))

@@ -16,6 +16,8 @@ function Broadcast.materialize!(
     return x
 end
 
+Base.copyto!(x::TracedRArray, y::TracedRArray) = x .= y
+
 """A broadcast's values at all places. As in Reactant, its function is called once, to trace it."""
 places(bc, shape::Dims) = spread(value(lane(bc, shape)), shape)
 

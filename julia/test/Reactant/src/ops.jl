@@ -15,6 +15,10 @@ function sharding_constraint(x::Union{AbstractArray, Number}, s::Sharding.Abstra
     return as_array(Value(Constrained(s), Value[v], v.type, v.shape))
 end
 
+function bitcast_convert(::Type{<:TracedRArray{U, N}}, x::TracedRArray{T, N}) where {T, U, N}
+    return as_array(record(a -> collect(reinterpret(U, a)), value(x)))
+end
+
 constant(x::AbstractArray) = promote_to(TracedRArray, x)
 constant(x::Number) = as_number(value(x))
 fill(x, dims::Integer...) = promote_to(TracedRArray, Base.fill(x, dims...))

@@ -128,10 +128,14 @@ function computed(v::Value, operands::Vector{Any})
     return found
 end
 
-"""What tracing a function found; `written` says for each argument whether it was written to."""
+"""
+What tracing a function found; `written` says for each argument whether it was written to, and
+`taken` the number of the argument that was put into it as a whole, or 0.
+"""
 struct Trace
     samples::Vector{Any} # an array that is given twice has one sample
     written::Vector{Bool}
+    taken::Vector{Int}
     found::Vector{Any} # arrays and numbers
     single::Bool
 end
@@ -142,9 +146,12 @@ function trace(@nospecialize(f), args::Vector{Any})
     before = Any[x isa TracedRArray ? value(x) : nothing for x in samples]
     result = f(samples...)
     written = Bool[b !== nothing && value(x) !== b for (x, b) in zip(samples, before)]
+    taken = Int[w ? number_of(value(x)) : 0 for (w, x) in zip(written, samples)]
     found = result isa Tuple ? Any[result...] : Any[result]
-    return Trace(samples, written, found, !(result isa Tuple))
+    return Trace(samples, written, taken, found, !(result isa Tuple))
 end
+
+number_of(v::Value) = v.operation isa Argument ? v.operation.number : 0
 
 Program(t::Trace) = Program(Value[value(y) for y in t.found])
 

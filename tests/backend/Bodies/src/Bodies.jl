@@ -77,6 +77,26 @@ end
 
 writes_to_the_second!(tree, x) = writes!(x[1])
 
+"""Steps that write one argument to another (by a broadcast, both ways, by copyto!), or add them."""
+function moved(arguments...; steps)
+    held = Any[arguments...]
+    for (kind, i, j) in steps
+        x, y = held[i + 1], held[j + 1]
+        if kind == 0
+            x .= y
+        elseif kind == 1
+            before = copy(x)
+            x .= y
+            y .= before
+        elseif kind == 2
+            copyto!(x, y)
+        else
+            held[i + 1] = x .+ y
+        end
+    end
+    return Tuple(held)
+end
+
 throws(x) = throw(DomainError(size(x), "the model wants another shape"))
 endless(x) = endless(x .+ 1) .+ 1
 throws_badly(x) = error("\e[31mred\0")
