@@ -20,6 +20,14 @@ using PyReactant: from_blocks, gather, read_shard, shards
     @test as_numpy(out) == x
 end
 
+@testset "gather keeps all bits of short floats" begin
+    bits = reshape(0x7f80 .+ UInt16.(0:63), 8, 8) # infinity, and then only NaNs
+    held = place(collect(reinterpret(Reactant.BFloat16, bits)), sharding(M, ("x", "y")))
+    out = np.zeros((8, 8), "uint16")
+    gather(held, as_numpy(out))
+    @test as_numpy(out) == bits
+end
+
 @testset "no dimensions, no elements, one device" begin
     scalar = place(fill(2.5), sharding(M, ()))
     @test whole(scalar) == fill(2.5)

@@ -188,7 +188,8 @@ def make_project(julia: str, folder: Path, wanted: Mapping[str, str]) -> None:
 
 
 def _script(verb: str, project: Path) -> list[str]:
-    return ["--startup-file=no", str(PINS.parent / "project.jl"), verb, str(project)]
+    script = str(PINS.parent / "project.jl")
+    return ["--startup-file=no", "-O0", script, verb, str(project)]
 
 
 def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,9 @@ def test_the_package_and_its_stand_in() -> None:
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     }
     runtests = ours / "test" / "runtests.jl"
-    argv = [executable, f"--project={project}", "--startup-file=no", str(runtests)]
+    # As juliacall, so that one compilation of the packages serves both.
+    level = f"-O{os.environ.get('PYTHON_JULIACALL_OPTIMIZE', '2')}"
+    argv = [executable, f"--project={project}", "--startup-file=no", level, str(runtests)]
     variables = environment(**settings)
     # For the comparison with Reactant's own sources, which is skipped without it.
     variables[SOURCE] = os.environ.get(SOURCE, "")

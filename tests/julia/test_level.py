@@ -15,7 +15,7 @@ JULIA = """#!/bin/sh
 case "$*" in
 *--version*) echo "julia version $VERSION" ;;
 *" make "*)
-  mkdir -p "$4"
+  mkdir -p "$5"
   echo "ERROR: expected package PythonCall to be registered" >&2
   exit 1
   ;;

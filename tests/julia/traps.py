@@ -284,6 +284,14 @@ MUTANTS = [
         "(whole(X), whole(y)) == (before, ones(8, 8))",
     ),
     Mutant(
+        "NaNs that lose their bits on the way",
+        JULIA + "running.jl",
+        "T <: AbstractFloat && sizeof(T) <= 2 || return x",
+        "return x",
+        files("arrays"),
+        "as_numpy(out) == bits",
+    ),
+    Mutant(
         "slices in another order",
         JULIA + "arrays.jl",
         "    ids = sort(s.mesh.ids)\n    s.mesh.reactant === nothing && return Block[",

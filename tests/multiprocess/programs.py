@@ -92,6 +92,25 @@ def bodies() -> None:
             np.testing.assert_array_equal(c.gather(), expected)
 
 
+def arguments_stay() -> None:
+    """A body that exchanges its arguments, of which two may be one array, changes none of them."""
+    from tests.backend.bodies import moved
+    from tests.backend.common import body, numbers
+
+    sharding = pr.NamedSharding(_mesh(), ("x", "y"))
+    xs = [numbers((8, 8)) + 100 * i for i in range(3)]
+    arrays = [pr.device_put(x, sharding) for x in xs]
+    swap, rotate = ((1, 0, 1),), ((1, 0, 1), (1, 1, 2))
+    for steps, given in itertools.product((swap, rotate), ((0, 1, 2), (0, 0, 2))):
+        these = [arrays[i] for i in given]
+        found = pr.compile(body("moved"), *these, static={"steps": steps})(*these)
+        for c, expected in zip(found, moved(*(xs[i] for i in given), steps=steps), strict=True):
+            _check_placement(c, expected)
+        for a, x in zip(arrays, xs, strict=True):
+            _check_placement(a, x)
+            assert a.gather().tobytes() == x.tobytes()
+
+
 def dtypes() -> None:
     """Element types stay the same across processes, and all bits, also those of each short NaN."""
     from pyreactant.arrays.dtypes import NAMES, as_dtype

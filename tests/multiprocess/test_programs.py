@@ -9,7 +9,7 @@ from tests.harness import check_all_passed, logs, run_program
 # One run for all of them, because starting the runtimes takes longer than the programs.
 PLACED = "permuted_devices+constructors+unequal_copies+not_addressable+uneven"
 ON_ALL = f"{PLACED}+matmul_pairs+bodies+freivalds"
-ON_TWO = "dtypes+mismatched+barriers+exchange_and_total+device_ids+lonely_barrier"
+ON_TWO = "dtypes+arguments_stay+mismatched+barriers+exchange_and_total+device_ids+lonely_barrier"
 
 
 @pytest.mark.parametrize(

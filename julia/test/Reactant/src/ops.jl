@@ -1,6 +1,6 @@
 module Ops
 
-using ..Reactant: Sharding, TracedRArray, TracedRNumber, Value
+using ..Reactant: BFloat16, Sharding, TracedRArray, TracedRNumber, Value
 using ..Reactant: as_array, as_number, promote_to, record, value
 
 """The operation of a value that lies where it is told."""
@@ -9,6 +9,8 @@ struct Constrained
 end
 
 (::Constrained)(x) = x
+# XLA's CPU backend sends it as float32, which makes signalling NaNs quiet.
+(::Constrained)(x::AbstractArray{BFloat16}) = BFloat16.(Float32.(x))
 
 function sharding_constraint(x::Union{AbstractArray, Number}, s::Sharding.AbstractSharding)
     v = value(promote_to(TracedRArray, x))
