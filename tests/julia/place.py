@@ -43,6 +43,13 @@ def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
     }
 
 
+def command(*words: str) -> list[str]:
+    """That Julia in its project; it optimises as juliacall does, so one compilation serves both."""
+    executable, project = (os.environ[name] for name in NAMED)
+    level = os.environ.get("PYTHON_JULIACALL_OPTIMIZE", "2")
+    return [executable, f"--project={project}", "--startup-file=no", f"-O{level}", *words]
+
+
 def compile_packages() -> None:
     """Precompile changed packages, which takes a minute or more; Julia caches the result."""
     code = "from pyreactant.arrays.runtimes.reactant import julia; julia.start()"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.harness import REPOSITORY, environment
-from tests.julia.place import STAND_IN
+from tests.julia.place import STAND_IN, command
 
 pytestmark = pytest.mark.julia
 
@@ -19,8 +19,6 @@ SOURCE = "PYREACTANT_TEST_REACTANT_SOURCE"
 @pytest.mark.timeout(LIMIT + 60)
 def test_the_package_and_its_stand_in() -> None:
     """Run julia/test/runtests.jl: layout, meshes, arrays, programs, names, traps and processes."""
-    executable = os.environ["PYREACTANT_TEST_JULIA"]
-    project = os.environ["PYREACTANT_TEST_JULIA_PROJECT"]
     ours = REPOSITORY / "julia"
     settings = {
         "JULIA_LOAD_PATH": os.pathsep.join(map(str, ("", STAND_IN, ours / "start", ours))),
@@ -30,9 +28,7 @@ def test_the_package_and_its_stand_in() -> None:
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     }
     runtests = ours / "test" / "runtests.jl"
-    # As juliacall, so that one compilation of the packages serves both.
-    level = f"-O{os.environ.get('PYTHON_JULIACALL_OPTIMIZE', '2')}"
-    argv = [executable, f"--project={project}", "--startup-file=no", level, str(runtests)]
+    argv = command(str(runtests))
     variables = environment(**settings)
     # For the comparison with Reactant's own sources, which is skipped without it.
     variables[SOURCE] = os.environ.get(SOURCE, "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import REPOSITORY, environment, free_port, spawn
-from tests.julia.place import STAND_IN, stand_in
+from tests.julia.place import STAND_IN, command
 from tests.julia.traps import JULIA, MUTANTS, PORT, Mutant
 
 pytestmark = [pytest.mark.julia, pytest.mark.timeout(600)]
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.julia, pytest.mark.timeout(600)]
 def in_julia(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
     """Run the mutant's files; the definition changes after the package is loaded."""
     assert not isinstance(mutant.runs, str)
-    ours, port, place = REPOSITORY / "julia", str(free_port()), stand_in()
+    ours, port = REPOSITORY / "julia", str(free_port())
     settings = {
         "JULIA_LOAD_PATH": ":".join(map(str, ("", STAND_IN, ours / "start", ours))),
         "JULIA_PYTHONCALL_EXE": sys.executable,
@@ -29,13 +29,8 @@ def in_julia(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
         "PYREACTANT_MUTANT_CODE": mutant.code,
         "PYREACTANT_MUTANT_WITHOUT": mutant.without,
     }
-    julia = [
-        place["PYTHON_JULIACALL_EXE"],
-        f"--project={place['PYTHON_JULIACALL_PROJECT']}",
-        "--startup-file=no",
-    ]
     argvs = [
-        [*julia, str(ours / "test" / file), *(port if a == PORT else a for a in arguments)]
+        command(str(ours / "test" / file), *(port if a == PORT else a for a in arguments))
         for file, *arguments in mutant.runs
     ]
     finished = spawn(argvs, [environment(**settings)] * len(argvs), folder, 400)

@@ -293,6 +293,8 @@ def freivalds() -> None:
         assert verdict.passed is not wrong, (spec, verdict)
         if wrong:
             assert verdict.worst == {"row": 40}
+    if current().backend.name != "jax":
+        return  # no other runtime has a check on the devices
     sharding = pr.NamedSharding(mesh, SPECS[0])
     placed = tuple(pr.from_callback(s.shape, s.dtype, sharding, s.read) for s in (x, y))
     for values, right in ((product, True), (off, False)):
