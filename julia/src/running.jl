@@ -58,10 +58,10 @@ end
 """The body of `reshard`, whose Python names it."""
 identity_of(x) = x
 
-# XLA's CPU backend sends short floats as float32, which makes signalling NaNs quiet.
+# XLA's CPU backend sends these floats as float32, which makes signalling NaNs quiet.
 function short_floats_as_bits(x)
     T = Reactant.unwrapped_eltype(x)
-    T <: AbstractFloat && sizeof(T) <= 2 || return x
+    T <: CrossingAsBits || return x
     bits = sizeof(T) == 1 ? UInt8 : UInt16
     return Reactant.Ops.bitcast_convert(Reactant.TracedRArray{bits, ndims(x)}, x)
 end
