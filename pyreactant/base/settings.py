@@ -19,6 +19,8 @@ COORDINATOR = "PYREACTANT_COORDINATOR_ADDRESS"
 LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
 JOB_INDEX = "PYREACTANT_JOB_INDEX"
 JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
+JOB_HOST = "PYREACTANT_JOB_HOST"
+JOB_RESTARTS = "PYREACTANT_JOB_RESTARTS"
 
 COMPILE_CACHE = "PYREACTANT_COMPILE_CACHE"
 """The folder of compiled programs."""
@@ -63,6 +65,8 @@ SETTINGS = {
     ),
     JOB_INDEX: Setting("index of this replica of a JobSet", "process"),
     JOB_REPLICAS: Setting("number of replicas of a JobSet", "process"),
+    JOB_HOST: Setting("host of process 0 of a JobSet, without a port", "process"),
+    JOB_RESTARTS: Setting("how often a JobSet was started again", "process"),
     COMPILE_CACHE: Setting(
         "folder in which every process keeps what it compiled, for the next start", "process"
     ),

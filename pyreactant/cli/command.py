@@ -212,6 +212,7 @@ PANELS = {
     "Cloud TPU": "",
     "VMs": "--ray --process",
     "Ray": "",
+    "Kubernetes": "",
     "Time limits": "--timeout",
     "Output": "--out --overwrite --report --html --hlo --json --request --follow --dry-run "
     "--quiet --verbose",
@@ -254,7 +255,7 @@ _GIVEN = "pyreactant.given"
 
 _TYPES = {"N": "int", "NUMBER": "float"}
 _NUMBERS = {"N": "a whole number", "NUMBER": "a number"}
-_FILES = "--report --html --hlo --request --x --y --requirements --stablehlo"
+_FILES = "--report --html --hlo --request --x --y --requirements --stablehlo --manifest"
 _WORDS = {
     **dict.fromkeys(_FILES.split(), "FILE"),
     "--backend": "RUNTIME",

@@ -181,15 +181,20 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
     return made
 
 
+_OF_ONE_PLACE = ("Slurm", "Cloud TPU", "VMs", "Ray", "Kubernetes")
+"""Panels of which each place has no more than one."""
+
+
 def _note(having: Set[str], places: Set[str], panel: str) -> str:
     """Where a command has an option, for its help."""
-    if having == places or panel in ("Slurm", "Cloud TPU", "VMs", "Ray"):  # of one place each
+    if having == places or panel in _OF_ONE_PLACE:
         return ""
     if places - having == {HERE}:
         return "; not in the foreground here"
     if having == {HERE}:
         return "; in the foreground here only"
-    return f"; on {' and '.join(place for place in having if place != HERE)} only"
+    *others, last = (place for place in places if place in having - {HERE})
+    return f"; on {', '.join(others)}{' and ' if others else ''}{last} only"
 
 
 def _kind(annotation: Any) -> tuple[bool, type]:

@@ -13,6 +13,7 @@ import typer
 
 from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_of_signal
 from ..base.outputs import STDOUT, reserved_stdout, write_output
+from ..base.say import say
 from ..base.settings import JOB
 from .command import Beside, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
@@ -29,6 +30,7 @@ RUN_EXAMPLES = examples(
     "pyreactant run --processes 2 --devices-per-process 4 -- train.py --steps 9",
     "pyreactant run --on slurm --nodes 2 --account proj01 -- train.py",
     "pyreactant run --on tpu --topology v6e-16 --dry-run -- train.py",
+    "pyreactant run --on kubernetes --topology v6e-16 --manifest job.yaml -- train.py",
     "srun pyreactant run --out logs -- -m package.train",
 )
 
@@ -95,7 +97,9 @@ def run(
     ] = False,
     on: Annotated[
         str | None,
-        typer.Option(help="Where to run: local, slurm, tpu or ray.", show_default="local"),
+        typer.Option(
+            help="Where to run: local, slurm, tpu, ray or kubernetes.", show_default="local"
+        ),
     ] = None,
     detach: Annotated[
         bool,
@@ -106,6 +110,15 @@ def run(
         typer.Option("--dry-run", help="Print what would be started; start nothing."),
         Beside(excludes="--json"),
     ] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the objects of a run on kubernetes to this file, with its secrets; start "
+            "nothing.",
+            rich_help_panel="Output",
+        ),
+        Beside(excludes="--json --dry-run --detach"),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -128,6 +141,12 @@ def run(
     gc` deletes them; otherwise they delete themselves when their lifetime is over.
     """
     words = ["-m", *program] if module else program
+    if manifest is not None:
+        from ..runs import submit
+
+        name = submit.write_manifest(_spec(on or "local", words, settings, detach=True), manifest)
+        say(f"{manifest} has secrets; start {name} with: kubectl create -f {manifest}")
+        return
     if on in (None, "local") and not detach:
         code = _here(words, settings, dry_run=dry_run, as_json=as_json)
     else:

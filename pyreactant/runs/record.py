@@ -312,11 +312,10 @@ def create(
     Raises:
         RequirementError: The state folder cannot be written, or its disk is full.
     """
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     with written(jobs_folder()):
         private_folder(jobs_folder())
         while True:
-            folder = jobs_folder().resolve() / f"{stamp}-{secrets.token_hex(2)}"
+            folder = jobs_folder().resolve() / new_id()
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
                 break
@@ -338,6 +337,12 @@ def create(
         _write(folder / "job.json", data)
     _locks[record.id] = lock
     return record
+
+
+def new_id() -> str:
+    """An id, by the time; another process may choose the same in the same second."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{stamp}-{secrets.token_hex(2)}"
 
 
 _locks: dict[str, int] = {}

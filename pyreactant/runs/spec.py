@@ -152,7 +152,11 @@ class Supervision(Processes):
     )
     min_processes: int | None = option(*MIN_PROCESSES)
     start_timeout: float = option(
-        120.0, "How long to wait until every process has joined.", "Time limits", unit="s"
+        120.0,
+        "How long to wait until every process has joined.",
+        "Time limits",
+        shown="2m, on kubernetes 10m",
+        unit="s",
     )
     end_stalled: bool = option(
         False, "End the run if a process makes no progress; else report it only.", "Time limits"

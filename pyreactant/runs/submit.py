@@ -10,8 +10,10 @@ import itertools
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,17 @@ from .call import Call, check_not_importing, chosen, is_remote, resolve
 from .code import Code, check_imports, find_code, resolved
 from .job import Job
 from .queued.signals import Interrupted
-from .record import Record, Status, create, draft, private_file, private_folder, release, written
+from .record import (
+    Record,
+    Status,
+    create,
+    draft,
+    new_id,
+    private_file,
+    private_folder,
+    release,
+    written,
+)
 from .spec import Env, RunSpec, What
 from .targets import Target
 
@@ -91,6 +103,107 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     """
     check_not_importing()
     target = _target(spec)
+    work = _work(spec, target)
+    target.check()
+    record = create(work.call.text, target.kind, target.settings(), **work.noted(spec))
+    try:
+        work.write(record, target)
+        say(f"job {record.id} on {target.kind}, {work.code}")
+        if stay and target.stays:
+            target.stay(record)
+        else:
+            target.start(record)
+    except (KeyboardInterrupt, Interrupted):
+        record.ask_to_cancel()  # whoever keeps it by now looks at this
+        raise
+    except Exception as error:
+        exit_code = code_of(error)
+        record.write_status(Status("failed", f"not started: {error}", exit_code))
+        raise
+    finally:
+        release(record)
+    return Job(record)
+
+
+def write_manifest(spec: RunSpec, file: Path) -> str:
+    """Write what a run on Kubernetes needs to a file that only the user can read; start nothing.
+
+    Returns:
+        The name of the JobSet.
+
+    Raises:
+        InvalidArgumentError: The place is another one, or the code does not fit in a Secret.
+        FileError: The file exists, or cannot be written.
+    """
+    from .places.kubernetes import Kubernetes
+    from .places.kubernetes.manifest import name_of
+
+    check_not_importing()
+    target = spec.on
+    if not isinstance(target, Kubernetes):
+        raise InvalidArgumentError("a manifest is for a run on kubernetes; add --on kubernetes")
+    target.check_settings()
+    work = _work(spec, target)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Record(
+            folder=Path(folder),
+            id=new_id(),
+            what=work.call.text,
+            target=target.kind,
+            settings=target.settings(),
+        )
+        work.write(made, target)
+        content = target.plan_with_secrets(made)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise FileError(f"{file} exists, and is not replaced; name another file") from None
+    except OSError as error:
+        raise FileError(f"{file}: cannot be written ({error.strerror})") from None
+    with written(file, "free some space"), os.fdopen(descriptor, "w") as opened:
+        opened.write(content)
+    return name_of(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a run needs, checked but not yet copied.
+
+    Attributes:
+        call: What runs.
+        code: Its files.
+        tree: The arguments of a function, encoded.
+        arrays: Their arrays.
+        variables: The user's variables.
+        needed: The content of the file of requirements.
+    """
+
+    call: Call
+    code: Code
+    tree: Any
+    arrays: list[Any]
+    variables: Mapping[str, str]
+    needed: bytes | None
+
+    def noted(self, spec: RunSpec) -> dict[str, Any]:
+        """What `Record.spec` holds."""
+        return _noted(spec, self.call, self.variables)
+
+    def write(self, record: Record, target: Target) -> None:
+        """Write the folder `work` of a record."""
+        _prepare(record, self.call, self.code, target)
+        with written(record.work):
+            values.write_encoded(record.work / "arguments", self.tree, self.arrays)
+            if self.variables:
+                with private_file(record.work / "env.json") as file:
+                    file.write(json.dumps(self.variables).encode())
+            if self.needed is not None:
+                with private_file(record.work / "requirements.txt") as file:
+                    file.write(self.needed)
+
+
+def _work(spec: RunSpec, target: Target) -> _Work:
+    """Check what a run needs."""
     call = resolve(spec.what)
     if call.program and (spec.arguments or spec.named):
         raise InvalidArgumentError("a program has its arguments in its list of words")
@@ -108,33 +221,7 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     check_imports(call, code)
     if call.kind == "julia":
         target.check_julia(call.program[0])
-    target.check()
-    record = create(call.text, target.kind, target.settings(), **_noted(spec, call, variables))
-    try:
-        _prepare(record, call, code, target)
-        with written(record.work):
-            values.write_encoded(record.work / "arguments", tree, encoder.arrays)
-            if variables:
-                with private_file(record.work / "env.json") as file:
-                    file.write(json.dumps(variables).encode())
-            if needed is not None:
-                with private_file(record.work / "requirements.txt") as file:
-                    file.write(needed)
-        say(f"job {record.id} on {target.kind}, {code}")
-        if stay and target.stays:
-            target.stay(record)
-        else:
-            target.start(record)
-    except (KeyboardInterrupt, Interrupted):
-        record.ask_to_cancel()  # whoever keeps it by now looks at this
-        raise
-    except Exception as error:
-        exit_code = code_of(error)
-        record.write_status(Status("failed", f"not started: {error}", exit_code))
-        raise
-    finally:
-        release(record)
-    return Job(record)
+    return _Work(call, code, tree, encoder.arrays, variables, needed)
 
 
 def _noted(spec: RunSpec, call: Call, variables: Iterable[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where jobs run: `Local`, `Slurm`, `TPU` and `Ray`, and what every `Target` must do."""
+"""Where jobs run, and what every `Target` must do."""
 
 import dataclasses
 import importlib
@@ -12,12 +12,19 @@ from ..base.slices.topology import EXAMPLE
 from .places.target import Target as Target
 
 if TYPE_CHECKING:
+    from .places.kubernetes import Kubernetes as Kubernetes
     from .places.local import Local as Local
     from .places.ray import Ray as Ray
     from .places.slurm import Slurm as Slurm
     from .places.tpu import TPU as TPU
 
-KINDS = {"local": "Local", "slurm": "Slurm", "tpu": "TPU", "ray": "Ray"}
+KINDS = {
+    "local": "Local",
+    "slurm": "Slurm",
+    "tpu": "TPU",
+    "ray": "Ray",
+    "kubernetes": "Kubernetes",
+}
 """The name of each target in records and on the command line, and its class in `places/NAME`."""
 
 _MODULE_OF, __getattr__, __dir__ = attach(

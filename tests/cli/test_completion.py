@@ -52,7 +52,7 @@ LINES = {
     "plan --topology v6e-1": ["v6e-1", "v6e-16", "v6e-128"],
     "topology v6e-6": ["v6e-64"],
     "run --topology v6e-6": ["v6e-64"],
-    "run --on ": ["local", "slurm", "tpu", "ray"],
+    "run --on ": ["local", "slurm", "tpu", "ray", "kubernetes"],
     "crosscheck --backends a": ["auto"],
     "tpu ssh --reach g": ["gcloud"],
     "prefs set xla": ["xla_runtime"],

@@ -327,7 +327,7 @@ def test_a_damaged_record_does_not_hide_the_others_and_can_be_removed() -> None:
         (
             ["run", "--nodes", "2", "--", "program.py"],
             2,
-            "--nodes is an option of --on slurm, and not of a run in the foreground on this",
+            "--nodes is an option of --on slurm or --on kubernetes, and not of a run in the",
         ),
         (
             ["run", "--detach", "--all-output", "--", "program.py"],

@@ -1,53 +1,77 @@
 """Pods of a JobSet, with the manifest of docs/kubernetes.md, and slices with MEGASCALE_*."""
 
 import re
+import shlex
+import sys
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
+import yaml
 from hypothesis import given
 
 import pyreactant as pr
 from pyreactant.process.group import resolve
+from pyreactant.process.group.cloud_tpu import megascale_of_jobset
+from tests import harness
 from tests.harness import REPOSITORY
+from tests.kubernetes.pods import jobset_of
+from tests.kubernetes.pods import pods as pods_of
 
 Environment = dict[str, str]
-MANIFEST = re.findall(
-    r"```yaml\n(.*?)```", (REPOSITORY / "docs" / "kubernetes.md").read_text(), re.S
-)
-
-
-def number(name: str) -> int:
-    """A number in the manifest."""
-    return int(re.findall(rf"\b{name}: (\d+)", MANIFEST[0])[0])
+PAGE = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+(COMMAND,) = re.findall(r"```bash\n(pyreactant run [^`]*--dry-run[^`]*)\n```", PAGE)
+(MANIFEST,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
 
 
 def pods() -> list[Environment]:
     """The environment that Kubernetes gives to each pod of the manifest."""
-    (manifest,) = MANIFEST
-    replicas, parallelism = number("replicas"), number("parallelism")
-    entry = r"- name: (PYREACTANT_\w+)\n\s+(?:value: \"?([^\s\"]+)|valueFrom:\n\s+\w+:\n\s+(.*))"
-    entries = re.findall(entry, manifest)
-    assert len(entries) == 5
-    found = []
-    for replica in range(replicas):
-        labels = {"job-index": str(replica), "replicatedjob-replicas": str(replicas)}
-        for pod in range(parallelism):
-            environ = {"JOB_COMPLETION_INDEX": str(pod)}
-            for name, value, source in entries:
-                label = re.search(r"jobset.sigs.k8s.io/([\w-]+)", source)
-                environ[name] = labels[label[1]] if label else value or "s" * 32
-            found.append(environ)
-    return found
+    return [environ for _, environ in pods_of(jobset_of([*yaml.safe_load_all(MANIFEST)]))]
 
 
-def test_the_manifest_of_the_documentation() -> None:
+def test_the_manifest_of_the_documentation(tmp_path: Path) -> None:
+    """It is what the command prints, and its pods find the number of their process."""
+    (tmp_path / "train.py").write_text("\n")
+    argv = [sys.executable, "-m", "pyreactant", *shlex.split(COMMAND)[1:]]
+    done = harness.run(argv, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == MANIFEST
     groups = [resolve(environ=environ) for environ in pods()]
     assert [g.process_index for g in groups] == list(range(8))
     assert {(g.num_processes, g.coordinator_address, g.source) for g in groups} == {
-        (8, "train-slice-0-0.train:8482", "JobSet")
+        (8, "pr-id-worker-0-0.pr-id:8482", "JobSet")
     }
-    assert number("replicas") * number("parallelism") == 8
-    assert number("completions") == number("parallelism")
+
+
+def test_an_address_of_the_user_wins() -> None:
+    environ = pods()[5] | {"PYREACTANT_COORDINATOR_ADDRESS": "10.0.0.1:99"}
+    assert resolve(environ=environ).coordinator_address == "10.0.0.1:99"
+
+
+MEGASCALE = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
+FIRST = "pr-id-worker-0-0.pr-id"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "given", "expected"),
+    [
+        ("2", (), {}),  # no slice
+        ("2", ("2", "1", FIRST), {}),
+        ("2", ("2", "1", f"{FIRST}:8080"), {}),
+        ("2", ("3", "1", FIRST), {"MEGASCALE_NUM_SLICES": "2"}),
+        ("2", ("2", "0", FIRST), {"MEGASCALE_SLICE_ID": "1"}),
+        ("2", ("2", "1", "other"), {"MEGASCALE_COORDINATOR_ADDRESS": FIRST}),
+        ("1", ("1", "0", FIRST), {}),
+        ("1", ("3", "0", FIRST), dict.fromkeys(MEGASCALE)),
+    ],
+)
+def test_what_a_provider_says_of_slices(
+    replicas: str, given: tuple[str, ...], expected: dict[str, str | None]
+) -> None:
+    own = pods()[5] | {"PYREACTANT_JOB_REPLICAS": replicas}
+    assert megascale_of_jobset(own | dict(zip(MEGASCALE, given, strict=False))) == expected
+    own.pop("PYREACTANT_JOB_HOST")
+    assert megascale_of_jobset(own | dict(zip(MEGASCALE, given, strict=False))) == {}
 
 
 def test_slices_that_gke_describes() -> None:
@@ -91,7 +115,7 @@ def test_slices_that_gke_describes() -> None:
         ({"PYREACTANT_JOB_REPLICAS": "3"}, "must be a multiple of PYREACTANT_JOB_REPLICAS, got 8"),
         ({"PYREACTANT_JOB_REPLICAS": "0"}, "must be a multiple of PYREACTANT_JOB_REPLICAS, got 8"),
         ({"PYREACTANT_NUM_PROCESSES": ""}, "PYREACTANT_NUM_PROCESSES must be set beside"),
-        ({"PYREACTANT_COORDINATOR_ADDRESS": ""}, "PYREACTANT_COORDINATOR_ADDRESS must be set"),
+        ({"PYREACTANT_JOB_HOST": ""}, "PYREACTANT_COORDINATOR_ADDRESS must be set"),
     ],
 )
 def test_contradictions(change: Environment, expected: str) -> None:
@@ -102,7 +126,10 @@ def test_contradictions(change: Environment, expected: str) -> None:
 
 def test_an_index_of_ours_wins() -> None:
     """So a supervisor's programs have the index that it gives them."""
-    group = resolve(environ=pods()[5] | {"PYREACTANT_PROCESS_INDEX": "3"})
+    group = resolve(
+        environ=pods()[5]
+        | {"PYREACTANT_PROCESS_INDEX": "3", "PYREACTANT_COORDINATOR_ADDRESS": "first:1"}
+    )
     assert (group.process_index, group.source) == (3, "environment")
 
 

@@ -223,6 +223,17 @@ GKE: Mapping[str, GkeName] = {
 """GKE's labels and machine types; its label of tpu7x is the name of the generation."""
 
 
+def gke_label(generation: str) -> str | None:
+    """GKE's label of the nodes of a generation; None if GKE has none."""
+    labels = [
+        name
+        for name, gke in GKE.items()
+        if gke.generation == generation and not gke.chips and not gke.one_vm
+    ]
+    own = generation if GENERATIONS[generation].machine else None
+    return next(iter(labels), own)
+
+
 # The shapes of each generation, and the one that "v5p-N" means.
 #
 # Sources: "Configurations" on cloud.google.com/tpu/docs/{v2,v3,v4,v5e,v5p,v6e,tpu7x}. A slice of

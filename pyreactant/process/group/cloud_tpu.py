@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ...base.errors import InvalidArgumentError
 from ...base.facts import tpu_chips
-from ...base.settings import COORDINATOR, COUNT, INDEX
+from ...base.settings import COORDINATOR, COUNT, INDEX, JOB_HOST, JOB_INDEX, JOB_REPLICAS
 from .group import (
     ProcessGroup,
     Resolution,
@@ -93,6 +93,31 @@ def slice_group(
         source=source,
         hosts=tuple(hosts) if slices == 1 else None,  # a slice does not know the others' hosts
     )
+
+
+def megascale_of_jobset(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """What `MEGASCALE` must be in a pod, where it is not: the JobSet's own labels say it.
+
+    After a preemption a provider may have set another number of slices, for which JAX waits
+    for ever (ray-project/ray#62893).
+
+    Returns:
+        The new values by their names; None for a variable that must go.
+
+    Raises:
+        InvalidArgumentError: The labels are no numbers.
+    """
+    host = environ.get(JOB_HOST)
+    if not host or not any(environ.get(name) for name in MEGASCALE):
+        return {}  # no pod of our JobSet, or no slice
+    slices = required_int(JOB_REPLICAS, environ)
+    if slices == 1:
+        believed = environ.get(MEGASCALE[0], "1") == "1"
+        return {} if believed else {name: None for name in MEGASCALE if name in environ}
+    known = [environ.get(name, "") for name in MEGASCALE]
+    known[2] = host_of(MEGASCALE[2], known[2]) if known[2] else ""  # it may have a port
+    said = (str(slices), str(required_int(JOB_INDEX, environ)), host)
+    return {name: new for name, old, new in zip(MEGASCALE, known, said, strict=True) if old != new}
 
 
 def host_of(name: str, text: str) -> str:

@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import InvalidArgumentError
-from ...base.settings import COORDINATOR, COUNT, INDEX, JOB_INDEX, JOB_REPLICAS, LOCAL_DEVICES
-from .cloud_tpu import gke, metadata
+from ...base.settings import (
+    COORDINATOR,
+    COUNT,
+    INDEX,
+    JOB_HOST,
+    JOB_INDEX,
+    JOB_REPLICAS,
+    LOCAL_DEVICES,
+)
+from .cloud_tpu import PORT, gke, metadata
 from .group import (
     LaunchError,
     ProcessGroup,
@@ -21,6 +29,7 @@ from .group import (
     check_rank,
     defined_variables,
     env_int,
+    join_address,
     local_devices,
     proxy_names,
     required,
@@ -152,7 +161,7 @@ def jobset(environ: Mapping[str, str]) -> Resolution:
         evidence = defined_variables((_COMPLETION, JOB_REPLICAS), environ)
         if not environ.get(JOB_REPLICAS):
             return Resolution(_JOBSET, f"{JOB_INDEX} is not set", evidence)
-    names = (_COMPLETION, JOB_INDEX, JOB_REPLICAS, COUNT, COORDINATOR)
+    names = (_COMPLETION, JOB_INDEX, JOB_REPLICAS, COUNT, JOB_HOST, COORDINATOR)
     evidence = defined_variables(names, environ)
     try:
         group = _group(environ)
@@ -180,7 +189,11 @@ def _group(environ: Mapping[str, str]) -> ProcessGroup:
     process = replica * pods + pod
     if replicas > 1:
         check_jax_process_id(process, count, environ)
-    address = required(COORDINATOR, environ) if count > 1 else environ.get(COORDINATOR) or None
+    address = environ.get(COORDINATOR) or None
+    if address is None and environ.get(JOB_HOST):
+        address = join_address(environ[JOB_HOST], PORT)
+    if address is None and count > 1:
+        address = required(COORDINATOR, environ)
     return ProcessGroup(
         count, process, address, local_device_ids=local_devices(environ), source=_JOBSET
     )

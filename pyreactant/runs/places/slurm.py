@@ -147,9 +147,9 @@ class Slurm(Target):
     """
 
     kind: ClassVar[str] = "slurm"
-    nodes: int = option(1, "Number of nodes.", "Slurm")
+    nodes: int = option(1, "Number of nodes.", "Devices")
     tasks_per_node: int = option(1, "Number of processes per node.", "Slurm")
-    gpus_per_node: int | None = option(None, "GPUs of each node.", "Slurm")
+    gpus_per_node: int | None = option(None, "GPUs of each node.", "Devices")
     cpus_per_task: int | None = option(None, "CPUs of each process.", "Slurm")
     account: str | None = option(None, "Slurm account.", "Slurm")
     partition: str | None = option(None, "Slurm partition.", "Slurm")

@@ -22,7 +22,7 @@ from ...base.errors import (
 from ...base.facts import GitState, facts
 from ...base.outputs import is_stream
 from ...base.process import raise_limit
-from ...base.settings import COUNT
+from ...base.settings import COUNT, JOB_RESTARTS
 from ...process.events import (
     Alive,
     ClockCompared,
@@ -175,7 +175,7 @@ class _Leader(_Supervisor):
         secret = run_secret(group) if self._remote else secrets.token_bytes(32)
         super().__init__(options, group, indices, secret)
         run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
-        restart = env_int("SLURM_RESTART_COUNT") or 0
+        restart = env_int("SLURM_RESTART_COUNT") or env_int(JOB_RESTARTS) or 0
         self._program = find_program(options.program)
         hosts: Sequence[str | None] = group.hosts or [None] * count
         self._certifier = Certifier(run, count, self._keys, _host_names(group))

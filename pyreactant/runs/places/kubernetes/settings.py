@@ -1,0 +1,162 @@
+"""The settings of a job on Kubernetes, and their checks."""
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ....base.errors import InvalidArgumentError, argument
+from ....base.slices.generations import gke_label
+from ....base.slices.topology import Topology, topology
+from ...spec import Processes, option
+
+_MOST_PODS = 65536
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
+_KEY = rf"({_NAME.replace('$', '/')}/)?[A-Za-z0-9]([-\w.]{{0,61}}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
+_FORMS = {
+    "image": (r"[\w.\-:/@]+", "the name of an image, such as python:3.12"),
+    "namespace": (_LABEL, "a name of lower-case letters, digits and -"),
+    "queue": (_NAME, "the name of a LocalQueue"),
+    "priority": (_NAME, "the name of a PriorityClass"),
+    "service_account": (_NAME, "the name of a service account"),
+    "node_selector": (rf"[^=]+=({_VALUE})", "a label of nodes as KEY=VALUE"),
+    "tolerations": (
+        rf"[^=:]+(={_VALUE})?(:(NoSchedule|PreferNoSchedule|NoExecute))?",
+        "a taint as KEY=VALUE:NoSchedule",
+    ),
+    "volumes": (
+        rf"(gs://[a-z0-9][-_.a-z0-9]{{1,220}}[a-z0-9]|{_NAME.replace('$', ':')}):/[^:]*",
+        "CLAIM:/FOLDER or gs://BUCKET:/FOLDER",
+    ),
+    "index_url": (r"https?://[^\s@]+", "the address of an index, without a password"),
+}
+"""What some settings must look like."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodSettings(Processes):
+    """Which pods to ask for and how to use them; `places.kubernetes.Kubernetes` has the fields."""
+
+    image: str = option("python:3.12", "Image of the pods.", "Kubernetes")
+    accelerator_type: str | None = option(
+        None, "Slice of Cloud TPU, such as v6e-16.", "Devices", name="--topology"
+    )
+    slices: int = option(1, "Number of slices.", "Devices")
+    nodes: int = option(1, "Number of nodes.", "Devices")
+    gpus_per_node: int | None = option(None, "GPUs of each node.", "Devices")
+    namespace: str | None = option(None, "Namespace.", "Kubernetes", shown="of kubectl's context")
+    queue: str | None = option(None, "Kueue's LocalQueue.", "Kubernetes")
+    priority: str | None = option(None, "PriorityClass of the pods.", "Kubernetes")
+    service_account: str | None = option(None, "Service account of the pods.", "Kubernetes")
+    node_selector: tuple[str, ...] = option(
+        (), "A label that nodes must have, as KEY=VALUE; repeatable.", "Kubernetes"
+    )
+    tolerations: tuple[str, ...] = option(
+        (),
+        "A taint that pods tolerate, as KEY=VALUE:NoSchedule; repeatable.",
+        "Kubernetes",
+        name="--toleration",
+    )
+    volumes: tuple[str, ...] = option(
+        (),
+        "Data for the pods, as CLAIM:/FOLDER or gs://BUCKET:/FOLDER; repeatable.",
+        "Kubernetes",
+        name="--volume",
+    )
+    index_url: str | None = option(
+        None, "Index from which pip installs in the pods.", "Kubernetes", shown="of the image"
+    )
+    lifetime: float | None = option(
+        None,
+        "Time after which the cluster ends an attempt.",
+        "Time limits",
+        name="--deadline",
+        unit="h",
+    )
+    start_timeout: float = option(
+        600.0, "How long to wait until every process has joined.", "Time limits", unit="s"
+    )
+    no_network_policy: bool = option(False, "Let pods of other jobs reach the pods.", "Kubernetes")
+
+    def __post_init__(self) -> None:
+        for name in ("node_selector", "tolerations", "volumes"):
+            if isinstance(value := getattr(self, name), list):  # of JSON
+                object.__setattr__(self, name, tuple(value))
+
+    @property
+    def topology(self) -> Topology | None:
+        """The slices; None without."""
+        if self.accelerator_type is None:
+            return None
+        return topology(self.accelerator_type, self.slices)
+
+    @property
+    def pods(self) -> int:
+        """The pods of a slice; without slices, all."""
+        slices = self.topology
+        return self.nodes if slices is None else slices.hosts // slices.num_slices
+
+    def check_pods(self) -> None:
+        """Check what the pods are to be.
+
+        Raises:
+            InvalidArgumentError: A setting is wrong.
+        """
+        for name in ("slices", "nodes", "gpus_per_node"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value}")
+        for name, (form, words) in _FORMS.items():
+            given = getattr(self, name)
+            for value in given if isinstance(given, tuple) else [given]:
+                if value is not None and not re.fullmatch(form, value):
+                    raise InvalidArgumentError(f"{argument(name)} must be {words}, got {value!r}")
+        for name in ("node_selector", "tolerations"):
+            for value in getattr(self, name):
+                key = re.split("[=:]", value)[0]
+                if not re.fullmatch(_KEY, key):
+                    raise InvalidArgumentError(
+                        f"{argument(name)} must begin with a label's key, such as "
+                        f"cloud.google.com/gke-spot, got {key!r}"
+                    )
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        slices = self.topology
+        if slices is None and self.slices != 1:
+            raise InvalidArgumentError(
+                f"{argument('slices')} needs {argument('accelerator_type')}, such as v6e-16"
+            )
+        if slices is not None and (self.nodes != 1 or self.gpus_per_node):
+            raise InvalidArgumentError(
+                f"a slice has its own nodes and no GPUs: pass {argument('accelerator_type')} and "
+                f"{argument('slices')}, or {argument('nodes')} and {argument('gpus_per_node')}"
+            )
+        if slices is not None and gke_label(slices.generation) is None:
+            raise InvalidArgumentError(
+                f"GKE has no nodes with {slices.generation}; choose v4, v5e, v5p, v6e or tpu7x"
+            )
+        fitting = {"tpu"} if slices else {"gpu"} if self.gpus_per_node else {"cpu"}
+        if self.platform is not None and self.platform not in fitting:
+            raise InvalidArgumentError(
+                f"{argument('platform')} is {self.platform}, but the pods have {fitting.pop()} "
+                f"only; give {argument('accelerator_type')} for tpu, or "
+                f"{argument('gpus_per_node')} for gpu"
+            )
+        if (count := self.slices * self.pods) > _MOST_PODS:
+            raise InvalidArgumentError(f"a job has at most {_MOST_PODS} pods, got {count}")
+
+    def supervision(self) -> dict[str, Any]:
+        """What the supervisors are told: what differs from the defaults of `Supervision`."""
+        changed = {f.name: getattr(self, f.name) for f in fields(Processes)}
+        changed = {
+            f.name: changed[f.name]
+            for f in fields(Processes)
+            if changed[f.name] != f.default and f.name != "max_restarts"  # JobSet's
+        }
+        if self.platform is None:
+            platform = "tpu" if self.accelerator_type else "gpu" if self.gpus_per_node else "cpu"
+            changed["platform"] = platform
+        return {**changed, "start_timeout": self.start_timeout}

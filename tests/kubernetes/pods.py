@@ -1,0 +1,216 @@
+"""A stand-in for a cluster with JobSet: the pods of a manifest are processes of this machine.
+
+``python -m tests.kubernetes.pods MANIFEST FOLDER`` runs one JobSet until its end. Each pod has a
+file system of its own below /run, and all know each other's names. FOLDER gets PROCESS.ATTEMPT.log,
+and end.json: how each attempt ended, and what was decided. docs/verified.md says what differs from
+a cluster.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.harness import REPOSITORY, environment, require
+from tests.kubernetes.controller import Pod, job_failure, restarts
+
+_LIMIT = 240.0
+
+
+def jobset_of(documents: list[Any]) -> dict[str, Any]:
+    """The JobSet of a manifest."""
+    (jobset,) = (one for one in documents if one["kind"] == "JobSet")
+    return dict(jobset)
+
+
+def labels(jobset: Mapping[str, Any], replica: int, attempt: int) -> dict[str, str]:
+    """The labels that JobSet gives to the pods of a replica (labelAndAnnotateObject)."""
+    spec, name = jobset["spec"], jobset["metadata"]["name"]
+    (jobs,) = spec["replicatedJobs"]
+    subdomain = spec.get("network", {}).get("subdomain", name)
+    found = {
+        "jobset-name": name,
+        "job-index": str(replica),
+        "job-global-index": str(replica),
+        "replicatedjob-name": jobs["name"],
+        "replicatedjob-replicas": str(jobs["replicas"]),
+        "restart-attempt": str(attempt),
+    }
+    if where := spec.get("coordinator"):
+        pod = f"{name}-{where['replicatedJob']}-{where['jobIndex']}-{where['podIndex']}"
+        found["coordinator"] = f"{pod}.{subdomain}"
+    return {f"jobset.sigs.k8s.io/{key}": value for key, value in found.items()}
+
+
+def pods(jobset: Mapping[str, Any], attempt: int = 0) -> Iterator[tuple[str, dict[str, str]]]:
+    """The name of each pod, and its environment but for Secrets, which are given as "name/key"."""
+    (jobs,) = jobset["spec"]["replicatedJobs"]
+    job = jobs["template"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    for replica in range(jobs["replicas"]):
+        own = labels(jobset, replica, attempt)
+        for index in range(job["completions"]):
+            environ = {"JOB_COMPLETION_INDEX": str(index), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+            for entry in container["env"]:
+                source = entry.get("valueFrom", {})
+                if "fieldRef" in source:
+                    path = source["fieldRef"]["fieldPath"]
+                    assert path.startswith("metadata.labels['"), path
+                    environ[entry["name"]] = own[path.split("'")[1]]
+                elif "secretKeyRef" in source:
+                    key = source["secretKeyRef"]
+                    environ[entry["name"]] = f"{key['name']}/{key['key']}"
+                else:
+                    environ[entry["name"]] = entry["value"]
+            name = jobset["metadata"]["name"]
+            yield f"{name}-{jobs['name']}-{replica}-{index}", environ
+
+
+class _Cluster:
+    """One JobSet and its Secrets."""
+
+    def __init__(self, documents: list[Any], folder: Path) -> None:
+        self.jobset, self.folder = jobset_of(documents), folder
+        self.secrets = {
+            f"{one['metadata']['name']}/{key}": base64.b64decode(value)
+            for one in documents
+            if one["kind"] == "Secret"
+            for key, value in one["data"].items()
+        }
+        (jobs,) = self.jobset["spec"]["replicatedJobs"]
+        self.job = jobs["template"]["spec"]
+        self.pod = self.job["template"]["spec"]
+        (self.container,) = self.pod["containers"]
+        self.sent = folder / "sent"
+        self.sent.mkdir()
+        for volume in self.pod["volumes"]:
+            for source in volume.get("projected", {}).get("sources", ()):
+                for item in source["secret"]["items"]:
+                    content = self.secrets[f"{source['secret']['name']}/{item['key']}"]
+                    (self.sent / item["path"]).write_bytes(content)
+        hosts = []
+        for number, (name, _) in enumerate(pods(self.jobset), 1):
+            address = f"10.78.0.{number}"
+            subprocess.run(["ip", "addr", "add", f"{address}/32", "dev", "lo"], check=True)
+            hosts.append(f"{address} {name}.{self.name} {name}")
+        (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
+
+    @property
+    def name(self) -> str:
+        return str(self.jobset["metadata"]["name"])
+
+    def attempt(self, number: int) -> list[Pod]:
+        """Run all pods once; in the order of their ends."""
+        running = {}
+        for process, (name, environ) in enumerate(pods(self.jobset, number)):
+            for variable, value in environ.items():
+                if value in self.secrets:
+                    environ[variable] = self.secrets[value].decode()
+            # The pods have no PYTHONPATH: all of pyreactant's code is what was sent.
+            settings = {k: v for k, v in environment(**environ).items() if k != "PYTHONPATH"}
+            settings["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            end = self.folder / f"{process}.{number}.json"
+            words = [str(self.folder / "hosts"), str(self.sent), str(end)]
+            argv = ["unshare", "--mount", "--uts", "sh", "-euc", _POD, name, *words]
+            with (self.folder / f"{process}.{number}.log").open("wb") as log:
+                running[name] = subprocess.Popen(
+                    [*argv, *self.container["command"]],
+                    env=settings,
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+        deadline = time.monotonic() + _LIMIT
+        ended = []
+        try:
+            while running:
+                assert time.monotonic() < deadline, f"{running.keys()} did not end"
+                for name, process_ in [*running.items()]:
+                    if (code := process_.poll()) is not None:
+                        del running[name]
+                        ended.append(Pod(name, code if code >= 0 else 128 - code))
+                        self._end_others(ended[-1], running)
+                time.sleep(0.05)
+        finally:
+            for process_ in running.values():
+                process_.kill()
+                process_.wait()
+        return ended
+
+    def _end_others(self, pod: Pod, running: Mapping[str, "subprocess.Popen[bytes]"]) -> None:
+        """A Job that has failed ends its other pods (deleteActivePods)."""
+        if job_failure(self.job, [pod]) is None:
+            return
+        job = pod.name.rpartition("-")[0]
+        for name, process in running.items():
+            if name.rpartition("-")[0] == job:
+                process.terminate()
+
+    def run(self) -> dict[str, Any]:
+        """Run the JobSet until its end."""
+        policy = self.jobset["spec"].get("failurePolicy")
+        counted, chosen = 0, ""
+        attempts: list[dict[str, Any]] = []
+        while chosen not in ("FailJobSet", "Completed"):
+            ended = self.attempt(len(attempts))
+            failed = {}
+            for pod in ended:
+                job = pod.name.rpartition("-")[0]
+                its = [one for one in ended if one.name.rpartition("-")[0] == job]
+                if (failure := job_failure(self.job, its)) is not None:
+                    failed[job] = failure
+            chosen = restarts(policy, failed, counted) if failed else "Completed"
+            counted += chosen == "RestartJobSet"
+            attempts.append({"codes": {pod.name: pod.code for pod in ended}, "action": chosen})
+        return {"attempts": attempts}
+
+
+_POD = """
+hosts=$1 sent=$2 end=$3
+shift 3
+hostname "$0"
+mount --bind "$hosts" /etc/hosts
+mount -t tmpfs tmpfs /run
+mkdir -p /run/pyreactant/sent /run/pyreactant/here
+: > "$end"
+: > /run/pyreactant/end.json
+mount --bind "$sent" /run/pyreactant/sent
+mount --bind "$end" /run/pyreactant/end.json
+exec "$@"
+"""
+"""What a container runtime does; /var/run is a link to /run."""
+
+
+def run_manifest(manifest: Path, folder: Path) -> dict[str, Any]:
+    """Run the JobSet of a manifest in a network of its own, and say how it ended."""
+    require(os.geteuid() == 0, "root, for the pods' file systems")
+    folder.mkdir()
+    inside = 'ip link set lo up && exec "$@"'
+    command = [sys.executable, "-m", "tests.kubernetes.pods", str(manifest), str(folder)]
+    ran = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-c", inside, "cluster", *command],
+        cwd=REPOSITORY,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    logs = [f"--- {p.name}\n{p.read_text()}" for p in sorted(folder.glob("*.log"))]
+    assert ran.returncode == 0, (ran.stderr, *logs)
+    return dict(json.loads((folder / "end.json").read_text()))
+
+
+if __name__ == "__main__":
+    _documents = [*yaml.safe_load_all(Path(sys.argv[1]).read_text())]
+    _end = _Cluster(_documents, Path(sys.argv[2])).run()
+    Path(sys.argv[2], "end.json").write_text(json.dumps(_end))
