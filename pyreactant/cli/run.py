@@ -30,7 +30,7 @@ RUN_EXAMPLES = examples(
     "pyreactant run --processes 2 --devices-per-process 4 -- train.py --steps 9",
     "pyreactant run --on slurm --nodes 2 --account proj01 -- train.py",
     "pyreactant run --on tpu --topology v6e-16 --dry-run -- train.py",
-    "pyreactant run --on kubernetes --topology v6e-16 --manifest job.yaml -- train.py",
+    "pyreactant run --on kubernetes --topology v6e-16 --image IMAGE -- train.py",
     "srun pyreactant run --out logs -- -m package.train",
 )
 
@@ -134,11 +134,11 @@ def run(
     this command once per process and omit --processes: each supervisor finds out its process
     index. Logs and the report are in the run's folder.
 
-    With --detach, and on slurm, tpu and ray, a copy of the code runs as a job, which `pyreactant
-    jobs` lists. Without --detach the command shows the output of process 0 and ends with the exit
-    code of the run; Ctrl-C, SIGTERM, SIGHUP and SIGQUIT cancel the run. Slices of a TPU are made
-    for the run, and deleted on success, failure and these signals. After SIGKILL, `pyreactant tpu
-    gc` deletes them; otherwise they delete themselves when their lifetime is over.
+    With --detach, and at another place than local, a copy of the code runs as a job, which
+    `pyreactant jobs` lists. Without --detach the command shows the output of process 0 and ends
+    with the exit code of the run; Ctrl-C, SIGTERM, SIGHUP and SIGQUIT cancel the run. Slices of a
+    TPU are made for the run, and deleted on success, failure and these signals. After SIGKILL,
+    `pyreactant tpu gc` deletes them; otherwise they delete themselves when their lifetime is over.
     """
     words = ["-m", *program] if module else program
     if manifest is not None:

@@ -99,7 +99,7 @@ class Record:
         folder: The job's folder.
         id: Its name, such as "20261122-204500-3f9a".
         what: What runs, in a few words, such as "train.py:main".
-        target: Kind of the target: "local", "slurm", "tpu" or "ray".
+        target: Kind of the target: "local", "slurm", "tpu", "ray" or "kubernetes".
         settings: Settings of the target.
         origin: "submit", or the command that runs in the foreground, such as "run".
         created: Seconds since the epoch.

@@ -1,16 +1,21 @@
 """A stand-in for a cluster with JobSet: the pods of a manifest are processes of this machine.
 
 ``python -m tests.kubernetes.pods MANIFEST FOLDER`` runs one JobSet until its end. Each pod has a
-file system of its own below /run, and all know each other's names. FOLDER gets PROCESS.ATTEMPT.log,
-and end.json: how each attempt ended, and what was decided. docs/verified.md says what differs from
-a cluster.
+file system of its own below /run, and all know each other's names. FOLDER gets PROCESS.ATTEMPT.log;
+the same with times (.stamped); state.json, how all stands, for `api`; and end.json: how each
+attempt ended, and what was decided. SIGTERM ends all. docs/verified.md says what differs from a
+cluster.
 """
 
 import base64
+import dataclasses
+import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +24,7 @@ from typing import Any
 import yaml
 
 from tests.harness import REPOSITORY, environment, require
-from tests.kubernetes.controller import Pod, job_failure, restarts
+from tests.kubernetes.controller import Failure, Pod, job_failure, restarts
 
 _LIMIT = 240.0
 
@@ -101,14 +106,31 @@ class _Cluster:
             subprocess.run(["ip", "addr", "add", f"{address}/32", "dev", "lo"], check=True)
             hosts.append(f"{address} {name}.{self.name} {name}")
         (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
+        self.ending = False
+        self.counted = 0
+        self.pods: dict[str, dict[str, Any]] = {}
 
     @property
     def name(self) -> str:
         return str(self.jobset["metadata"]["name"])
 
+    def note(self, attempt: int, failed: Mapping[str, Failure], action: str = "") -> None:
+        """Say how all stands."""
+        state = {
+            "attempt": attempt,
+            "counted": self.counted,
+            "pods": self.pods,
+            "failed": {job: dataclasses.asdict(failure) for job, failure in failed.items()},
+            "action": action,
+        }
+        partial = self.folder / "state.partial"
+        partial.write_text(json.dumps(state))
+        partial.rename(self.folder / "state.json")
+
     def attempt(self, number: int) -> list[Pod]:
         """Run all pods once; in the order of their ends."""
         running = {}
+        self.pods = {}
         for process, (name, environ) in enumerate(pods(self.jobset, number)):
             for variable, value in environ.items():
                 if value in self.secrets:
@@ -119,17 +141,21 @@ class _Cluster:
             end = self.folder / f"{process}.{number}.json"
             words = [str(self.folder / "hosts"), str(self.sent), str(end)]
             argv = ["unshare", "--mount", "--uts", "sh", "-euc", _POD, name, *words]
-            with (self.folder / f"{process}.{number}.log").open("wb") as log:
-                running[name] = subprocess.Popen(
-                    [*argv, *self.container["command"]],
-                    env=settings,
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
+            running[name] = subprocess.Popen(
+                [*argv, *self.container["command"]],
+                env=settings,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            file = self.folder / f"{process}.{number}.log"
+            threading.Thread(target=_stamp, args=(running[name].stdout, file)).start()
+            self.pods[name] = {"code": None, "removed": False, "at": ""}
+        self.note(number, {})
         deadline = time.monotonic() + _LIMIT
-        ended = []
+        ended: list[Pod] = []
+        told = False
         try:
             while running:
                 assert time.monotonic() < deadline, f"{running.keys()} did not end"
@@ -137,7 +163,14 @@ class _Cluster:
                     if (code := process_.poll()) is not None:
                         del running[name]
                         ended.append(Pod(name, code if code >= 0 else 128 - code))
+                        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                        self.pods[name].update(code=ended[-1].code, at=at)
                         self._end_others(ended[-1], running)
+                        self.note(number, {})
+                if self.ending and not told:
+                    told = True
+                    for process_ in running.values():
+                        process_.terminate()
                 time.sleep(0.05)
         finally:
             for process_ in running.values():
@@ -146,31 +179,46 @@ class _Cluster:
         return ended
 
     def _end_others(self, pod: Pod, running: Mapping[str, "subprocess.Popen[bytes]"]) -> None:
-        """A Job that has failed ends its other pods (deleteActivePods)."""
+        """A Job that has failed deletes its other pods (deleteActivePods), and so their logs."""
         if job_failure(self.job, [pod]) is None:
             return
         job = pod.name.rpartition("-")[0]
         for name, process in running.items():
             if name.rpartition("-")[0] == job:
                 process.terminate()
+                self.pods[name]["removed"] = True
 
     def run(self) -> dict[str, Any]:
         """Run the JobSet until its end."""
         policy = self.jobset["spec"].get("failurePolicy")
-        counted, chosen = 0, ""
+        chosen = ""
         attempts: list[dict[str, Any]] = []
         while chosen not in ("FailJobSet", "Completed"):
             ended = self.attempt(len(attempts))
+            if self.ending:
+                break
             failed = {}
             for pod in ended:
                 job = pod.name.rpartition("-")[0]
                 its = [one for one in ended if one.name.rpartition("-")[0] == job]
                 if (failure := job_failure(self.job, its)) is not None:
                     failed[job] = failure
-            chosen = restarts(policy, failed, counted) if failed else "Completed"
-            counted += chosen == "RestartJobSet"
+            chosen = restarts(policy, failed, self.counted) if failed else "Completed"
+            self.counted += chosen == "RestartJobSet"
+            self.note(len(attempts), failed, chosen)
             attempts.append({"codes": {pod.name: pod.code for pod in ended}, "action": chosen})
         return {"attempts": attempts}
+
+
+def _stamp(output: Any, file: Path) -> None:
+    """Write the lines of a pod, and the same with the time of each, as a container runtime does."""
+    with output, file.open("wb") as plain, file.with_suffix(".stamped").open("wb") as stamped:
+        for line in output:
+            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+            plain.write(line)
+            stamped.write(f"{now} ".encode() + line)
+            plain.flush()
+            stamped.flush()
 
 
 _POD = """
@@ -211,6 +259,7 @@ def run_manifest(manifest: Path, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    _documents = [*yaml.safe_load_all(Path(sys.argv[1]).read_text())]
-    _end = _Cluster(_documents, Path(sys.argv[2])).run()
+    _cluster = _Cluster([*yaml.safe_load_all(Path(sys.argv[1]).read_text())], Path(sys.argv[2]))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(_cluster, "ending", True))
+    _end = _cluster.run()
     Path(sys.argv[2], "end.json").write_text(json.dumps(_end))

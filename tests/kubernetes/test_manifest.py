@@ -3,13 +3,11 @@
 ``python -m tests.kubernetes.test_manifest`` writes the files anew.
 """
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
-import jsonschema
 import pytest
 import yaml
 from hypothesis import given
@@ -19,11 +17,10 @@ from pyreactant.process.group import resolve
 from pyreactant.runs.places.kubernetes import Kubernetes
 from pyreactant.runs.places.kubernetes.manifest import text
 from pyreactant.runs.record import draft
-from tests.harness import REPOSITORY
 from tests.kubernetes.pods import jobset_of, pods
+from tests.kubernetes.schema import problems
 
 FILES = Path(__file__).with_name("manifests")
-CRD = REPOSITORY.parent / "shared" / "kubernetes" / "jobset-crd.yaml"
 
 CASES = {
     "cpu": Kubernetes(nodes=2),
@@ -69,35 +66,6 @@ def test_a_manifest_is_as_its_file(name: str) -> None:
 
 def test_no_file_is_of_no_case() -> None:
     assert {path.stem for path in FILES.iterdir()} == CASES.keys()
-
-
-@functools.cache
-def schema() -> Any:
-    """JobSet's schema, which admits no unknown field."""
-    if not CRD.exists():
-        pytest.skip(f"JobSet's CustomResourceDefinition is not there: {CRD}")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    crd = yaml.load(CRD.read_text(), loader)
-    (version,) = crd["spec"]["versions"]
-    own = version["schema"]["openAPIV3Schema"]
-    _make_strict(own)
-    own["properties"]["metadata"] = {"type": "object"}  # the API server checks it
-    return jsonschema.Draft202012Validator(own)
-
-
-def _make_strict(part: Any) -> None:
-    if isinstance(part, dict):
-        if "properties" in part and "x-kubernetes-preserve-unknown-fields" not in part:
-            part.setdefault("additionalProperties", False)
-        for inner in part.values():
-            _make_strict(inner)
-    elif isinstance(part, list):
-        for inner in part:
-            _make_strict(inner)
-
-
-def problems(jobset: Any) -> list[str]:
-    return [error.message for error in schema().iter_errors(jobset)]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -198,13 +166,6 @@ def test_what_cannot_be(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(pr.InvalidArgumentError) as caught:
         Kubernetes(**settings).check_settings()
     assert said in str(caught.value)
-
-
-def test_it_is_not_submitted_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.raises(pr.RequirementError, match="write the objects with --manifest"):
-        pr.submit([str(REPOSITORY / "examples" / "remote" / "train.py")], on=Kubernetes())
-    assert not (tmp_path / "state").exists(), "there is no record of what was refused"
 
 
 PLAIN = st.text() | st.integers() | st.booleans() | st.sampled_from(["yes", "0o1", "1:30", "~", ""])

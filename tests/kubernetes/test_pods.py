@@ -103,7 +103,9 @@ def test_a_pod_that_is_killed_starts_all_again(written: Written, tmp_path: Path)
 def test_a_program_that_raises_is_not_started_again(written: Written, tmp_path: Path) -> None:
     end = run_manifest(written("raises", options=("--max-restarts=5",)), tmp_path / "run")
     (attempt,) = end["attempts"]
-    assert (attempt["action"], {*attempt["codes"].values()}) == ("FailJobSet", {1}), logs(tmp_path)
+    assert attempt["action"] == "FailJobSet"
+    # Only process 0's pod fails, so that the cluster keeps the others' logs.
+    assert sorted(attempt["codes"].values()) == [0, 1], logs(tmp_path)
     assert "ValueError: no data" in kept(tmp_path / "run", 0, 0)["summary"]
 
 

@@ -1,28 +1,50 @@
 """A cluster with Kubernetes and JobSet, whose controller keeps the job.
 
-`manifest` is a pure function of settings and record; `start` and `pod` are the programs of a pod.
+`manifest` and `states` are pure functions, of settings and record and of the cluster's objects;
+`client` asks the cluster; `start` and `pod` are the programs of a pod, and `brought` has what they
+wrote.
 """
 
+import calendar
+import contextlib
+import dataclasses
+import functools
 import importlib.metadata
 import io
+import os
 import secrets
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ....base.errors import InvalidArgumentError, RequirementError, argument
+from ....base.errors import (
+    DeadlineError,
+    ExitCode,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    argument,
+)
+from ....base.say import say
 from ...queued.workers import without_owner
 from ...record import Record, Status
 from ..target import Target
 from . import manifest, start
+from .brought import bring_log, unpack_end
+from .client import Cluster, NoAnswerError, Object, cluster_at
 from .settings import PodSettings
+from .states import attempt_of, process_of, status_of, unusable
 
 _SECRET = 1 << 20
 """Bytes that one Secret can hold."""
 _WORK = 900 << 10
 """Bytes that the packed code of a job may have, beside which the Secret has room for the rest."""
+_PATIENCE, _END, _FRESH = 60.0, 120.0, 2.0
+"""Seconds for a request that changes something, until a job is gone, and that an answer counts."""
+_NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +58,8 @@ class Kubernetes(PodSettings, Target):
         slices: Number of slices.
         nodes: Without slices: number of pods.
         gpus_per_node: GPUs of each pod.
-        namespace: Namespace; None for that of kubectl's context.
+        context: Context of the kubeconfig; None for the current one when the job is submitted.
+        namespace: Namespace; None for that of the context.
         queue: Kueue's LocalQueue.
         priority: PriorityClass of the pods.
         service_account: Service account of the pods.
@@ -70,16 +93,9 @@ class Kubernetes(PodSettings, Target):
         )
 
     def check(self) -> None:
-        """As `Target.check`.
-
-        Raises:
-            RequirementError: Always: the cluster's objects are made by kubectl.
-        """
+        """As `Target.check`; the cluster is not asked yet."""
         self.check_settings()
-        raise RequirementError(
-            "pyreactant does not talk to a Kubernetes cluster yet; write the objects with "
-            "--manifest job.yaml, and create them with: kubectl create -f job.yaml"
-        )
+        self._cluster()
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`: the manifest, without what the Secrets hold."""
@@ -98,16 +114,211 @@ class Kubernetes(PodSettings, Target):
         return manifest.text(manifest.objects(self, record, sent))
 
     def start(self, record: Record) -> None:
-        """As `Target.start`; `check` has refused it."""
-        self.check()
+        """As `Target.start`: the names of all objects follow from the record's id."""
+        cluster, name = self._cluster(), manifest.name_of(record)
+        sent = {name: _of_job(record), f"{name}-code": _of_package()}
+        record.write_handle({"context": cluster.context, "namespace": cluster.namespace})
+        *parts, jobset = manifest.objects(self, record, sent)
+        try:
+            owner = _owner(cluster.create("jobsets", jobset, patience=_PATIENCE))
+            for part in reversed(parts):  # the pods wait for the Secrets, which come last
+                part["metadata"]["ownerReferences"] = [owner]
+                cluster.create(_KINDS[part["kind"]], part, patience=_PATIENCE)
+        except BaseException:
+            with contextlib.suppress(PyReactantError):
+                cluster.delete("jobsets", name)
+            raise
+        record.write_handle({**record.handle(), "started": True})
+        (record.work / "env.json").unlink(missing_ok=True)  # the cluster has it now
 
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
-        return record.status()
+        status, handle = record.status(), record.handle()
+        if status.ended or record.is_kept():
+            return status
+        if not handle:
+            return _gone(record, _NOT_STARTED)
+        try:
+            return self._ask(record, handle)
+        except NoAnswerError as error:
+            return dataclasses.replace(status, reason=str(error))
+
+    def _ask(self, record: Record, handle: Mapping[str, Any]) -> Status:
+        cluster, name = _cluster_of(handle), manifest.name_of(record)
+        jobset = _jobset(cluster, name)
+        if jobset is None:
+            started = handle.get("started")
+            why = "its JobSet was deleted from the cluster" if started else _NOT_STARTED
+            return _gone(record, why)
+        if not handle.get("started") and record.host == os.uname().nodename:
+            cluster.delete("jobsets", name)
+            return _gone(record, _NOT_STARTED)
+        if jobset["metadata"].get("deletionTimestamp"):
+            return record.status()
+        selector = f"{manifest.JOBSET}/jobset-name={name}"
+        pods: list[Object] = []
+        jobs: list[Object] = []
+        status = status_of(jobset, pods, jobs, self.pods)
+        if status.state in ("starting", "failed"):  # the pods say why
+            if status.ended:  # what was said before the end does not count
+                pods, jobs = cluster.listed("pods", selector), cluster.listed("jobs", selector)
+            else:
+                pods = _recent(cluster, "pods", selector)
+            status = status_of(jobset, pods, jobs, self.pods)
+        if not status.ended and (why := self._never(pods)):
+            cluster.delete("jobsets", name)
+            status = Status("failed", f"environment: {why}", ExitCode.MISSING, cause="environment")
+        return record.write_status(status)
+
+    def _never(self, pods: Sequence[Object]) -> str:
+        """Why a pod cannot run that has waited for longer than `start_timeout`; "" if none has."""
+        for pod, why in unusable(pods):
+            made = calendar.timegm(
+                time.strptime(pod["metadata"]["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ")
+            )
+            if time.time() - made > self.start_timeout:
+                return f"{why}; name another image by {argument('image')}, and submit again"
+        return ""
+
+    def logs(self, record: Record, process: int) -> Path:
+        """As `Target.logs`."""
+        handle = record.handle()
+        if handle.get("started") and not handle.get("fetched"):
+            with contextlib.suppress(NoAnswerError):  # what came before is there
+                if pod := self._pod(record, process):
+                    return bring_log(_cluster_of(handle), record, process, pod)
+        return record.log(process)
+
+    def _pod(self, record: Record, process: int) -> Object | None:
+        """The last pod of a process; None if the cluster has none."""
+        replica, name = process // self.pods, manifest.name_of(record)
+        selector = f"{manifest.JOBSET}/jobset-name={name},{manifest.JOBSET}/job-index={replica}"
+        pods = _recent(_cluster_of(record.handle()), "pods", selector)
+        own = [pod for pod in pods if process_of(pod, self.pods) == process]
+        return max(own, key=attempt_of, default=None)
+
+    def fetch(self, record: Record) -> None:
+        """As `Target.fetch`; logs of pods that the cluster has removed are not there."""
+        handle, status = record.handle(), record.status()
+        if not handle.get("started") or handle.get("fetched") or not status.ended:
+            return
+        try:
+            self._bring(record)
+        except NoAnswerError:
+            if status.state in ("lost", "cancelled"):
+                return
+            raise
+        record.write_handle({**handle, "fetched": True})
+
+    def _bring(self, record: Record) -> None:
+        """Bring all logs that there are, and what process 0 has sent."""
+        cluster = _cluster_of(record.handle())
+        selector = f"{manifest.JOBSET}/jobset-name={manifest.name_of(record)}"
+        for pod in cluster.listed("pods", selector):
+            process = process_of(pod, self.pods)
+            bring_log(cluster, record, process, pod)
+            if process == 0:
+                unpack_end(record, attempt_of(pod))
+
+    def discard(self, record: Record) -> None:
+        """As `Target.discard`: the cluster deletes the job's objects, which it keeps for a week."""
+        handle = record.handle()
+        if handle:
+            try:
+                _cluster_of(handle).delete("jobsets", manifest.name_of(record))
+            except (RequirementError, InvalidArgumentError) as error:
+                say(
+                    f"the JobSet of the job {record.id} could not be deleted, and the cluster "
+                    f"keeps it for a week: {error}"
+                )
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
-        """As `Target.cancel`."""
-        return record.status()
+        """As `Target.cancel`: deletes the JobSet, and with it all that is the job's."""
+        status = self.status(record)
+        if status.ended and status.state != "lost":
+            return status
+        if not status.ended:
+            record.ask_to_cancel()
+        limit = _END if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        while record.is_kept():  # it is being submitted
+            _pause(record, deadline, limit)
+        if handle := record.handle():
+            cluster, name = _cluster_of(handle), manifest.name_of(record)
+            patience = min(_PATIENCE, limit)
+            cluster.delete("jobsets", name, patience=patience)
+            while cluster.get("jobsets", name, patience=patience) is not None:
+                if handle.get("started"):
+                    with contextlib.suppress(NoAnswerError):
+                        self._bring(record)  # the logs end with the pods
+                _pause(record, deadline, limit)
+            for end in manifest.KEYS:
+                while cluster.get("secrets", name + end, patience=patience) is not None:
+                    _pause(record, deadline, limit)
+        if status.ended:
+            return status
+        return record.write_status(
+            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+        )
+
+    def _cluster(self) -> Cluster:
+        return cluster_at(self.context, self.namespace)
+
+
+_KINDS = {"Secret": "secrets", "NetworkPolicy": "networkpolicies"}
+"""The names of objects in addresses of the API."""
+
+
+def _owner(jobset: Object) -> Object:
+    """What makes an object go with the JobSet."""
+    metadata = jobset["metadata"]
+    return {
+        "apiVersion": jobset["apiVersion"],
+        "kind": jobset["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def _cluster_of(handle: Mapping[str, Any]) -> Cluster:
+    """The cluster that has a job, whatever the current context is."""
+    return cluster_at(handle["context"] or None, handle["namespace"])
+
+
+_answers: dict[tuple[Cluster, str, str], tuple[float, list[Object]]] = {}
+
+
+def _recent(cluster: Cluster, kind: str, selector: str) -> list[Object]:
+    """The objects with some labels, as the cluster said within the last two seconds."""
+    asked, there = _answers.get((cluster, kind, selector), (-_FRESH, []))
+    if time.monotonic() - asked >= _FRESH:
+        there = cluster.listed(kind, selector)
+        _answers[cluster, kind, selector] = time.monotonic(), there
+    return there
+
+
+def _jobset(cluster: Cluster, name: str) -> Object | None:
+    """A JobSet, by a list that serves all jobs; None if the cluster has no more of it."""
+    for jobset in _recent(cluster, "jobsets", manifest.LABEL):
+        if jobset["metadata"]["name"] == name:
+            return jobset
+    return cluster.get("jobsets", name)  # it may be newer than the list
+
+
+def _gone(record: Record, why: str) -> Status:
+    if record.cancelling:
+        return record.write_status(
+            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+        )
+    return record.write_status(Status("lost", why, ExitCode.LOST))
+
+
+def _pause(record: Record, deadline: float, limit: float) -> None:
+    if time.monotonic() > deadline:
+        raise DeadlineError(
+            f"the job {record.id} has not ended within {limit:g} s; the cluster goes on ending it"
+        )
+    time.sleep(0.3)
 
 
 def _of_job(record: Record) -> dict[str, bytes]:
@@ -128,6 +339,7 @@ def _of_job(record: Record) -> dict[str, bytes]:
     }
 
 
+@functools.cache
 def _of_package() -> dict[str, bytes]:
     """What the Secret with pyreactant holds."""
     package = Path(__file__).resolve().parents[3]

@@ -33,6 +33,10 @@ from .start import END, HERE, SENT
 Sent = Mapping[str, Mapping[str, bytes]]
 """The content of each Secret, by its name and the keys of `KEYS`."""
 
+JOBSET = "jobset.sigs.k8s.io"
+"""What the labels of JobSet begin with."""
+LABEL = "pyreactant/job"
+"""The label that has the job's id."""
 WORKERS = "worker"
 """The one replicated job of a JobSet: its pods are ``NAME-worker-SLICE-POD``."""
 GRACE = 20.0
@@ -43,12 +47,12 @@ KEYS = {
 }
 """The keys of each Secret, by the end of its name."""
 
-_JOBSET = "jobset.sigs.k8s.io"
-_EXCLUSIVE = f"alpha.{_JOBSET}/exclusive-topology"
+_EXCLUSIVE = f"alpha.{JOBSET}/exclusive-topology"
 _WEEK = 7 * 24 * 3600
 _DISRUPTED, _FAILED, _LOST = range(3)
 """Indices of the rules of a Job by which its pods fail; its message names the index."""
-_ON_FAILURE = (ExitCode.FAILED, ExitCode.USAGE, ExitCode.MISSING, ExitCode.MISMATCH)
+ON_FAILURE = (ExitCode.FAILED, ExitCode.USAGE, ExitCode.MISSING, ExitCode.MISMATCH)
+"""Exit codes of a run that is not started again."""
 _ON_LOSS = (ExitCode.RENDEZVOUS, ExitCode.LOST, ExitCode.TIMEOUT)
 
 
@@ -149,7 +153,7 @@ def _ends() -> list[dict[str, Any]]:
                     "values": [int(code) for code in codes],
                 },
             }
-            for codes in (_ON_FAILURE, _ON_LOSS)
+            for codes in (ON_FAILURE, _ON_LOSS)
         ),
     ]
 
@@ -220,7 +224,7 @@ def _pod(target: PodSettings, record: Record) -> dict[str, Any]:
         ],
         "volumes": [volume for volume, _ in volumes],
     }
-    labels = {"pyreactant/job": record.id}
+    labels = {LABEL: record.id}
     fused = {"annotations": {"gke-gcsfuse/volumes": "true"}} if fuse else {}
     return {"metadata": {"labels": labels, **fused}, "spec": spec}
 
@@ -238,7 +242,7 @@ def _environment(target: PodSettings, record: Record) -> Iterator[dict[str, Any]
         JOB_RESTARTS: "restart-attempt",
     }
     for variable, label in labels.items():
-        path = f"metadata.labels['{_JOBSET}/{label}']"
+        path = f"metadata.labels['{JOBSET}/{label}']"
         yield {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
     yield {"name": COUNT, "value": str(target.slices * target.pods)}
     yield {"name": JOB, "value": record.id}
@@ -294,7 +298,7 @@ def _tolerations(target: PodSettings) -> list[dict[str, str]]:
 
 def _network_policy(target: PodSettings, record: Record) -> dict[str, Any]:
     """Only the pods of the job reach its pods."""
-    own = {"matchLabels": {f"{_JOBSET}/jobset-name": name_of(record)}}
+    own = {"matchLabels": {f"{JOBSET}/jobset-name": name_of(record)}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -309,7 +313,7 @@ def _network_policy(target: PodSettings, record: Record) -> dict[str, Any]:
 
 def _metadata(target: PodSettings, record: Record, name: str) -> dict[str, Any]:
     where = {"namespace": target.namespace} if target.namespace else {}
-    return {"name": name, **where, "labels": {"pyreactant/job": record.id}}
+    return {"name": name, **where, "labels": {LABEL: record.id}}
 
 
 def _data(content: Mapping[str, bytes]) -> dict[str, str]:

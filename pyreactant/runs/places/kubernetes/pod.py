@@ -8,19 +8,25 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from ....base.errors import ExitCode, PyReactantError, code_of
-from ....base.files import read_json
+from ....base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_of
 from ....base.say import say
+from ....process.group import resolve
 from ....process.group.cloud_tpu import megascale_of_jobset
+from ...record import report_in
 from ...supervisor import RunOptions, supervise
-from .manifest import GRACE
+from ...supervisor.metrics import FILE as METRICS
+from .brought import MOST, TooLargeError, sent
+from .manifest import GRACE, ON_FAILURE
 from .start import END, HERE
 
 _KEPT = 4096
 """Bytes that Kubernetes keeps of a container's last message."""
+_LATER = 5.0
+"""Seconds in which the cluster sees that another pod has ended."""
 
 
 def main() -> None:
@@ -37,9 +43,19 @@ def main() -> None:
         else:
             os.environ[name] = value
     end: dict[str, Any] = {}
+    folder = Path(HERE, "run")
+    signals, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(into)  # the supervisor handles them, and does not say which came
     try:
+        first = resolve().process_index == 0
         code = supervise(_options(json.loads(sys.argv[1])))
-        end = _report(Path(HERE, "run"))
+        if first:
+            end = _report(folder)
+            _send(folder)
+        alone = any(folder.glob("**/report-process-*"))
+        asked = signal.SIGTERM in _read(signals)
+        code, wait = end_of(code, first=first, alone=alone, asked=asked)
+        time.sleep(wait)
     except PyReactantError as error:
         say(f"error: {error}")
         code = code_of(error)
@@ -60,12 +76,64 @@ def _options(given: dict[str, Any]) -> RunOptions:
     )
 
 
+def end_of(code: int, *, first: bool, alone: bool, asked: bool) -> tuple[int, float]:
+    """The exit code of this pod, and the seconds until it ends.
+
+    The first pod that fails decides what becomes of the run, and the cluster then removes the other
+    pods of its Job that still run, with their logs. So after a failure of the program only that of
+    process 0 fails, once the others have ended. After a loss a pod that was asked to end comes
+    first, of which the cluster knows whether its node was drained; then that of process 0, which
+    has the report.
+
+    Args:
+        code: The exit code of the run.
+        first: Whether this is process 0's pod.
+        alone: Whether process 0 was not reached, so that its pod may not say it.
+        asked: Whether the cluster has asked this pod to end.
+    """
+    if code not in ON_FAILURE:
+        return code, 0.0 if not code or asked else _LATER if first else 2 * _LATER
+    if first or alone:
+        return code, _LATER
+    return ExitCode.DONE, 0.0
+
+
+def _read(signals: int) -> bytes:
+    """The numbers of the signals that came."""
+    try:
+        return os.read(signals, 1 << 12)
+    except BlockingIOError:
+        return b""
+
+
 def _report(folder: Path) -> dict[str, Any]:
-    """Cause and summary of the run's report, which only process 0 has."""
-    for file in folder.glob("**/report.json"):
-        report = read_json(file, "a report")
+    """Cause and summary of the run's report; none if it could not be written."""
+    if report := report_in(folder):
         return {"cause": report["cause"], "summary": report["summary"]}
     return {}
+
+
+def _send(folder: Path) -> None:
+    """Send report, metrics and value to whoever reads the log.
+
+    Raises:
+        InvalidArgumentError: The value is too large.
+    """
+    own = {name: folder / name for name in ("report.json", METRICS)}
+    value = {"value": Path(HERE, "out", "value")}
+    try:
+        lines = sent({**own, **value})
+    except TooLargeError:
+        say(f"the metrics do not come back: with the value they have more than {MOST >> 20} MiB")
+        try:
+            lines = sent({"report.json": own["report.json"], **value})
+        except TooLargeError as error:
+            raise InvalidArgumentError(
+                f"the value of a function must have at most {MOST >> 20} MiB when it is packed, "
+                f"and has {error}; write it to a volume, and return its path"
+            ) from None
+    sys.stdout.buffer.writelines(lines)
+    sys.stdout.buffer.flush()
 
 
 def _keep(end: dict[str, Any]) -> None:

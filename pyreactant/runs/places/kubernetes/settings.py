@@ -46,7 +46,10 @@ class PodSettings(Processes):
     slices: int = option(1, "Number of slices.", "Devices")
     nodes: int = option(1, "Number of nodes.", "Devices")
     gpus_per_node: int | None = option(None, "GPUs of each node.", "Devices")
-    namespace: str | None = option(None, "Namespace.", "Kubernetes", shown="of kubectl's context")
+    context: str | None = option(
+        None, "Context of the kubeconfig.", "Kubernetes", shown="the current one"
+    )
+    namespace: str | None = option(None, "Namespace.", "Kubernetes", shown="of the context")
     queue: str | None = option(None, "Kueue's LocalQueue.", "Kubernetes")
     priority: str | None = option(None, "PriorityClass of the pods.", "Kubernetes")
     service_account: str | None = option(None, "Service account of the pods.", "Kubernetes")

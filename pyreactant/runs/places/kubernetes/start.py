@@ -21,6 +21,7 @@ END = "/var/run/pyreactant/end.json"
 
 def main() -> None:
     """Unpack, install, and become `pod`."""
+    os.dup2(1, 2)  # lines of two streams would not come in the order of their times
     if sys.version_info < (3, 11):  # noqa: UP036 - the Python of the image
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"pyreactant: the image must have Python 3.11 or later, and has {version}")

@@ -1,0 +1,185 @@
+"""What a job's pods have written, brought into its record: logs, and the end of process 0.
+
+A pod has no way back but its log. So process 0 ends its log with its report, metrics and value: an
+archive in lines of Base64 that begin with `MARK`, and a last one with its digest. No line of a
+program begins so, for the supervisor puts the process's index before each.
+"""
+
+import base64
+import dataclasses
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....base.files import unpack
+from ...record import Record, private_folder, report_in, written
+from ...supervisor.metrics import FILE as METRICS
+from ...supervisor.report import RunReport
+from .client import Cluster
+from .states import Object, attempt_of
+
+MARK = b"pyreactant-end "
+MOST = 1 << 20
+"""Bytes that the archive may have; the log of a pod is cut at 10 MiB."""
+_LINE = 6000
+"""Characters of a line; the kubelet splits those of 16 KiB."""
+_STATE = 512
+"""Bytes of a file with a `_Brought`."""
+_SECOND = re.compile(r"\.[0-9]*")
+"""Part of a second in a time, of which the API takes none."""
+
+
+class TooLargeError(Exception):
+    """What process 0 is to send is too large."""
+
+
+def sent(files: Mapping[str, Path]) -> list[bytes]:
+    """The lines that send files and folders, by the names that they get; those that exist.
+
+    Raises:
+        TooLargeError: They are too large.
+    """
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, path in files.items():
+            if path.exists():
+                archive.add(path, name)
+    if len(data := content.getvalue()) > MOST:
+        raise TooLargeError(f"{len(data) / MOST:.1f} MiB")
+    text = base64.b64encode(data)
+    parts = [text[begin : begin + _LINE] for begin in range(0, len(text), _LINE)]
+    return [MARK + part + b"\n" for part in (*parts, _digest(data))]
+
+
+def _digest(data: bytes) -> bytes:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}".encode()
+
+
+def bring_log(cluster: Cluster, record: Record, process: int, pod: Object) -> Path:
+    """Add what is new of a pod's log to the file of its process, and name the file."""
+    attempt = attempt_of(pod)
+    file = folder_of(record, attempt) / f"process-{process}.log"
+    state = _state_file(record, process, attempt)
+    with written(file.parent):
+        private_folder(file.parent)
+        private_folder(state.parent)
+        descriptor = os.open(state, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # another shell may follow it, too
+            noted = os.pread(descriptor, _STATE, 0)
+            before = _Brought(**json.loads(noted)) if noted.strip() else _Brought()
+            after = _add(cluster, pod["metadata"]["name"], process, file, _end_file(state), before)
+            if after != before:  # one block, which a process that is killed has written or not
+                text = json.dumps(dataclasses.asdict(after)).encode()
+                os.pwrite(descriptor, text.ljust(_STATE), 0)
+        finally:
+            os.close(descriptor)
+    return file
+
+
+def folder_of(record: Record, attempt: int) -> Path:
+    """The folder of an attempt's logs and report, as on Slurm."""
+    return record.run / f"restart-{attempt}" if attempt else record.run
+
+
+def _state_file(record: Record, process: int, attempt: int) -> Path:
+    return record.folder / "brought" / f"{process}.{attempt}.json"
+
+
+def _end_file(state: Path) -> Path:
+    return state.with_suffix(".end")
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """Up to where a log has been brought.
+
+    Attributes:
+        pod: Name of the pod.
+        time: Time of the last line.
+        same: Number of lines that have this time.
+        size: Size of the log's file.
+        end: Size of the file with the lines of `MARK`.
+    """
+
+    pod: str = ""
+    time: str = ""
+    same: int = 0
+    size: int = 0
+    end: int = 0
+
+
+def _add(
+    cluster: Cluster, pod: str, process: int, file: Path, end: Path, before: _Brought
+) -> _Brought:
+    """Add the lines of a pod that have come since."""
+    if before.pod != pod:
+        before = dataclasses.replace(before, pod=pod, time="", same=0)
+    time, same, skip = before.time, before.same, before.same
+    lines: dict[bool, list[bytes]] = {True: [], False: []}
+    for line in cluster.log(pod, _SECOND.sub("", time)).splitlines(keepends=True):
+        stamp, _, text = line.partition(b" ")
+        at = stamp.decode("ascii", "replace")
+        if not line.endswith(b"\n") or at < time:  # it is not whole yet, or known
+            continue
+        if at == before.time and skip:
+            skip -= 1
+            continue
+        time, same = at, same + 1 if at == time else 1
+        lines[text.startswith(MARK)].append(text.removeprefix(b"[%d] " % process))
+    return dataclasses.replace(
+        before,
+        time=time,
+        same=same,
+        size=_appended(file, before.size, lines[False]),
+        end=_appended(end, before.end, lines[True]),
+    )
+
+
+def _appended(path: Path, size: int, lines: Sequence[bytes]) -> int:
+    """Add lines at a size, beyond which a killed process may have written; the new size."""
+    if not lines:
+        return size
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.truncate(size)
+        opened.seek(size)
+        opened.writelines(lines)
+    return size + sum(map(len, lines))
+
+
+def unpack_end(record: Record, attempt: int) -> bool:
+    """Unpack what process 0 has sent; false if it is not there, or not whole."""
+    try:
+        lines = _end_file(_state_file(record, 0, attempt)).read_bytes().splitlines()
+        *parts, digest = (line.removeprefix(MARK) for line in lines)
+        data = base64.b64decode(b"".join(parts), validate=True)
+    except (FileNotFoundError, ValueError):
+        return False
+    if digest != _digest(data):
+        return False
+    folder, partial = folder_of(record, attempt), record.folder / ".fetched"
+    shutil.rmtree(partial, ignore_errors=True)
+    with written(record.folder):
+        private_folder(partial)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                unpack(archive, partial)
+            if (report := RunReport.of(report_in(partial))) is not None:
+                report.moved(folder).write(folder)
+            if (partial / METRICS).exists():
+                (partial / METRICS).replace(record.run / METRICS)
+            if (partial / "value").exists() and not (record.out / "value").exists():
+                private_folder(record.out)
+                (partial / "value").rename(record.out / "value")
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return True

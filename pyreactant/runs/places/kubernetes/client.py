@@ -1,0 +1,307 @@
+"""The API of a Kubernetes cluster, by the configuration and the connections of its own client.
+
+Objects are plain dicts: JobSets have no types there, and its call for logs has no `sinceTime`.
+This is the one module that imports the client.
+"""
+
+import contextlib
+import functools
+import ipaddress
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from ....base.errors import InvalidArgumentError, PyReactantError, RequirementError, argument
+
+Object = dict[str, Any]
+
+_CONNECT, _ANSWER = 5.0, 30.0
+"""Seconds for a connection, and for an answer."""
+_TRANSIENT = (429, 500, 502, 503, 504)
+_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""What a pod with a service account has of its own cluster."""
+_GROUPS = {
+    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "jobs": "/apis/batch/v1",
+    "pods": "/api/v1",
+    "secrets": "/api/v1",
+}
+_INSTALL = (
+    "install JobSet 0.10 or later: kubectl apply --server-side -f https://github.com/"
+    "kubernetes-sigs/jobset/releases/download/v0.10.1/manifests.yaml"
+)
+
+
+class NoAnswerError(RequirementError):
+    """The API does not answer now; it may answer later."""
+
+
+class Cluster:
+    """One namespace of one cluster.
+
+    Args:
+        context: Context of the kubeconfig; None for the current one, or for the cluster of the pod
+            in which this process runs.
+        namespace: Namespace; None for that of the context.
+
+    Raises:
+        RequirementError: There is no client, no configuration, or one that trusts everybody.
+        InvalidArgumentError: The kubeconfig has no such context.
+    """
+
+    def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
+        try:
+            from kubernetes import client
+            from kubernetes.client import rest
+        except ImportError:
+            raise RequirementError(
+                "the client of Kubernetes is not installed; install it with: "
+                "python -m pip install 'pyreactant[kubernetes]'"
+            ) from None
+        self._configuration = client.Configuration()
+        self.context, own = _configured(self._configuration, context)
+        self.namespace = namespace or own
+        self._check_trust()
+        self._pool = rest.RESTClientObject(self._configuration).pool_manager
+
+    def __str__(self) -> str:
+        host = self._configuration.host
+        return f"the cluster at {host}" + (f" (context {self.context})" if self.context else "")
+
+    def _check_trust(self) -> None:
+        """Refuse a connection on which others could read the login and the secrets."""
+        if not self._configuration.verify_ssl:
+            raise RequirementError(
+                f"the kubeconfig says not to verify the certificate of {self} "
+                "(insecure-skip-tls-verify); give its certificate-authority in place of that"
+            )
+        address = urlsplit(self._configuration.host)
+        if address.scheme != "https" and not _is_loopback(address.hostname or ""):
+            raise RequirementError(
+                f"{self} has no https, so that others could read the login and the secrets; "
+                "correct its address in the kubeconfig"
+            )
+
+    def create(self, kind: str, body: Object, *, patience: float = 0.0) -> Object:
+        """Create an object, also if the answer to an earlier try was lost.
+
+        Args:
+            kind: A plural, such as "jobsets".
+            body: The object.
+            patience: Seconds for which it is tried again while there is no answer.
+
+        Raises:
+            NoAnswerError: The API does not answer.
+            RequirementError: The cluster has no JobSet, or the user may not do this.
+            InvalidArgumentError: The cluster refuses the object.
+        """
+        name = body["metadata"]["name"]
+        # Else an old JobSet drops what it does not know, such as rules.
+        path = f"{self._path(kind)}?fieldValidation=Strict"
+        code, data = self._answer("POST", path, body, patience=patience)
+        there = self.get(kind, name) if code == 409 else None
+        if there and there["metadata"].get("labels") == body["metadata"]["labels"]:
+            return there
+        if code in (200, 201, 202):
+            return self._object(data)
+        error = self._refusal(code, data, f"to create {kind}/{name}")
+        if code == 400 and kind == "jobsets":  # it does not know a field
+            raise InvalidArgumentError(f"{error}; {_INSTALL}")
+        raise error
+
+    def get(self, kind: str, name: str, *, patience: float = 0.0) -> Object | None:
+        """An object; None if it does not exist."""
+        code, data = self._answer("GET", self._path(kind, name), patience=patience)
+        if code == 404:
+            return None
+        if code == 200:
+            return self._object(data)
+        raise self._refusal(code, data, f"to read {kind}/{name}")
+
+    def listed(self, kind: str, selector: str) -> list[Object]:
+        """The objects that have some labels."""
+        code, data = self._answer(
+            "GET", f"{self._path(kind)}?{urlencode({'labelSelector': selector})}"
+        )
+        if code == 200:
+            return list(self._object(data).get("items", ()))
+        raise self._refusal(code, data, f"to list {kind}")
+
+    def delete(self, kind: str, name: str, *, patience: float = 0.0) -> None:
+        """Ask for the end of an object and of what it owns; nothing if it does not exist."""
+        body = {"propagationPolicy": "Foreground"}
+        code, data = self._answer("DELETE", self._path(kind, name), body, patience=patience)
+        if code not in (200, 202, 404):
+            raise self._refusal(code, data, f"to delete {kind}/{name}")
+
+    def log(self, pod: str, since: str = "") -> bytes:
+        """The output of a pod's container, each line with its time; empty if there is none.
+
+        Args:
+            pod: The pod's name.
+            since: The time from which on, in whole seconds; "" for all.
+        """
+        query = {"container": "main", "timestamps": "true"}
+        if since:
+            query["sinceTime"] = since
+        code, data = self._answer("GET", f"{self._path('pods', pod)}/log?{urlencode(query)}")
+        if code in (400, 404):  # it has not started yet, or is gone
+            return b""
+        if code == 200:
+            return data
+        raise self._refusal(code, data, f"to read the log of {pod}")
+
+    def _path(self, kind: str, name: str = "") -> str:
+        path = f"{_GROUPS[kind]}/namespaces/{quote(self.namespace, safe='')}/{kind}"
+        return f"{path}/{quote(name, safe='')}" if name else path
+
+    def _answer(
+        self, method: str, path: str, body: Object | None = None, *, patience: float = 0.0
+    ) -> tuple[int, bytes]:
+        """Status and content of an answer that is not a passing trouble."""
+        deadline, pause = time.monotonic() + patience, 0.5
+        while True:
+            try:
+                code, data, wait = self._once(method, path, body)
+            except NoAnswerError:
+                if time.monotonic() + pause > deadline:
+                    raise
+            else:
+                if code not in _TRANSIENT:
+                    return code, data
+                if time.monotonic() + pause > deadline:
+                    raise NoAnswerError(
+                        f"{self} has a passing trouble ({code}: {_said(data)}); try again"
+                    )
+                pause = max(pause, wait)
+            time.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    def _once(self, method: str, path: str, body: Object | None) -> tuple[int, bytes, float]:
+        """Status, content and Retry-After of an answer."""
+        import urllib3
+
+        # A login that is over is renewed by this.
+        settings: Iterable[Any] = self._configuration.auth_settings().values()
+        login = {s["key"]: s["value"] for s in settings if s["in"] == "header" and s["value"]}
+        json_body = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            response = self._pool.request(
+                method,
+                self._configuration.host.rstrip("/") + path,
+                body=None if body is None else json.dumps(body).encode(),
+                headers={"Accept": "application/json, */*", **json_body, **login},
+                timeout=urllib3.Timeout(connect=_CONNECT, read=_ANSWER),
+                retries=False,
+            )
+        except urllib3.exceptions.SSLError as error:
+            raise RequirementError(
+                f"{self} is not trusted ({_reason(error)}): its certificate, or the login's, does "
+                "not fit the kubeconfig; get the kubeconfig anew"
+            ) from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise NoAnswerError(
+                f"{self} cannot be reached ({_reason(error)}); see whether it runs, and whether "
+                "this machine may reach it: kubectl version"
+            ) from None
+        wait = response.headers.get("Retry-After", "")
+        return response.status, response.data, float(wait) if wait.isdecimal() else 0.0
+
+    def _object(self, data: bytes) -> Object:
+        with contextlib.suppress(ValueError):
+            if isinstance(read := json.loads(data), dict) and "kind" in read:
+                return read
+        raise NoAnswerError(
+            f"{self} gave no answer of the API of Kubernetes, but {_said(data)!r}; see whether the "
+            "address in the kubeconfig, or a proxy, leads elsewhere"
+        )
+
+    def _refusal(self, code: int, data: bytes, what: str) -> PyReactantError:
+        """The error of an answer that is no success."""
+        said = _said(data)
+        if code == 401:
+            return RequirementError(
+                f"{self} does not accept the login of the kubeconfig ({said}); log in again, and "
+                "see: kubectl auth whoami"
+            )
+        if code == 403:
+            return RequirementError(f"{self} does not allow {what}: {said}")
+        if code == 404:
+            with contextlib.suppress(ValueError, AttributeError):
+                if json.loads(data).get("details", {}).get("kind") == "namespaces":
+                    return InvalidArgumentError(
+                        f"{self} has no namespace {self.namespace}; name another by "
+                        f"{argument('namespace')}"
+                    )
+            return RequirementError(f"{self} has no JobSet; {_INSTALL}")
+        if code in (400, 409, 413, 422):
+            return InvalidArgumentError(f"{self} refused {what}: {said}")
+        return NoAnswerError(f"{self} answered {code} {what}: {said}")
+
+
+def _configured(configuration: Any, context: str | None) -> tuple[str, str]:
+    """Fill in the configuration; the context and its namespace."""
+    from kubernetes import config
+    from kubernetes.config import ConfigException
+
+    files = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    if not any(Path(file).exists() for file in files.split(os.pathsep)):
+        if context is None and (_POD / "token").exists():
+            config.load_incluster_config(client_configuration=configuration)
+            return "", (_POD / "namespace").read_text().strip()
+        raise RequirementError(
+            f"there is no cluster: {files} does not exist; get it from whoever has the cluster, "
+            "such as by: gcloud container clusters get-credentials CLUSTER"
+        )
+    try:
+        contexts, current = config.list_kube_config_contexts(files)
+        names = {entry["name"]: entry["context"] for entry in contexts}
+        if context is not None and context not in names:
+            raise InvalidArgumentError(
+                f"{argument('context')} must be one of the kubeconfig's, {', '.join(names)}, got "
+                f"{context!r}"
+            )
+        chosen = context or current["name"]
+        config.load_kube_config(files, chosen, configuration)
+    except InvalidArgumentError:
+        raise
+    except Exception as error:  # of YAML, of Base64, and of its own
+        kind = "" if isinstance(error, ConfigException) else f"{type(error).__name__}: "
+        why = " ".join(str(error).split())[:200]
+        raise RequirementError(
+            f"the kubeconfig {files} cannot be used ({kind}{why}); see: kubectl config view"
+        ) from None
+    return chosen, names[chosen].get("namespace") or "default"
+
+
+@functools.lru_cache(maxsize=16)
+def cluster_at(context: str | None, namespace: str | None) -> Cluster:
+    """A cluster, whose connections are kept."""
+    return Cluster(context, namespace)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _said(data: bytes) -> str:
+    """What the API says in an answer that is no success."""
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError):
+        if isinstance(read := json.loads(text), Mapping) and isinstance(read.get("message"), str):
+            text = read["message"]
+    return " ".join(text.split())[:500]
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says of a connection, without the names of a library's objects."""
+    cause = error.__cause__
+    return cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)

@@ -1,0 +1,156 @@
+"""How a job stands by what the cluster says of it: pure functions of its objects.
+
+Sources: JobSet v1alpha2 (conditions, labels), Kubernetes' Pod v1 and Job v1.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ....base.errors import ExitCode
+from ...record import Status
+from ...supervisor.cause import EXIT_CODES
+
+Object = dict[str, Any]
+
+_LABEL = "jobset.sigs.k8s.io/"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_UNUSABLE = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
+"""Why a container waits for what may never come."""
+
+
+def attempt_of(pod: Object) -> int:
+    """How often JobSet had started the job again when it made this pod."""
+    return int(pod["metadata"]["labels"].get(f"{_LABEL}restart-attempt", 0))
+
+
+def process_of(pod: Object, pods: int) -> int:
+    """The index of a pod's process.
+
+    Args:
+        pod: The pod.
+        pods: Number of pods of a slice.
+    """
+    metadata = pod["metadata"]
+    own = metadata.get("annotations", {}).get(_INDEX) or metadata["labels"][_INDEX]
+    return int(metadata["labels"][f"{_LABEL}job-index"]) * pods + int(own)
+
+
+def status_of(jobset: Object, pods: Iterable[Object], jobs: Iterable[Object], each: int) -> Status:
+    """How a job stands.
+
+    Args:
+        jobset: Its JobSet.
+        pods: Its pods.
+        jobs: Its Jobs.
+        each: Number of pods of a slice.
+    """
+    if _condition(jobset, "Completed"):
+        return Status("done", "", ExitCode.DONE)
+    last = _last_attempt(pods)
+    if (failed := _condition(jobset, "Failed")) is not None:
+        return _failed(failed, last, jobs, each)
+    if jobset["spec"].get("suspend"):
+        queue = jobset["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
+        return Status("queued", f"it waits in the queue {queue}" if queue else "suspended")
+    counts = jobset.get("status", {}).get("replicatedJobsStatus", ())
+    wanted = sum(job["replicas"] for job in jobset["spec"]["replicatedJobs"])
+    if counts and sum(c["ready"] + c["succeeded"] + c["failed"] for c in counts) >= wanted:
+        return Status("running")
+    for pod in last:
+        for condition in pod.get("status", {}).get("conditions", ()):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return Status("queued", str(condition.get("message") or condition["reason"]))
+    return Status("starting", next((why for _, why in unusable(last)), ""))
+
+
+def unusable(pods: Iterable[Object]) -> Iterator[tuple[Object, str]]:
+    """The pods whose container waits for what may never come, such as its image, and why."""
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses", ()):
+            waiting = container.get("state", {}).get("waiting", {})
+            if waiting.get("reason") in _UNUSABLE:
+                said = f": {waiting['message']}" if waiting.get("message") else ""
+                what = f"{pod['metadata']['name']} cannot run {container['image']}"
+                yield pod, f"{what}: {waiting['reason']}{said}"
+
+
+def _last_attempt(pods: Iterable[Object]) -> Sequence[Object]:
+    there = [*pods]
+    last = max(map(attempt_of, there), default=0)
+    return [pod for pod in there if attempt_of(pod) == last]
+
+
+def _condition(one: Object, kind: str) -> Object | None:
+    for condition in one.get("status", {}).get("conditions", ()):
+        if condition["type"] == kind and condition["status"] == "True":
+            return dict(condition)
+    return None
+
+
+def _failed(condition: Object, pods: Iterable[Object], jobs: Iterable[Object], each: int) -> Status:
+    """How a job ended that JobSet does not start again."""
+    for job in jobs:
+        if (_condition(job, "Failed") or {}).get("reason") == "DeadlineExceeded":
+            return _status("timeout", "the job reached its --deadline")
+    ends = [(process_of(pod, each), pod, end) for pod in pods if (end := _end(pod))]
+    for process, _, end in ends:
+        if process == 0 and (said := _message(end)):
+            return _status(str(said["cause"]), str(said["summary"]), int(said["exit_code"]))
+    bad = [(pod, end) for _, pod, end in ends if end["exitCode"]]
+    if not bad:
+        return _status("lost", f"JobSet ended the job: {condition.get('message', '')}")
+    pod, end = min(bad, key=lambda entry: str(entry[1].get("finishedAt", "")))
+    code, name = int(end["exitCode"]), pod["metadata"]["name"]
+    if end.get("reason") == "OOMKilled":
+        return _status("out of memory", f"{name} needed more memory than it may have")
+    words = _summary(end)
+    why = f"{name} ended with exit code {code}" + (f": {words}" if words else "")
+    if code in [*ExitCode]:
+        return Status("failed", why, code)
+    return _status("lost", why)
+
+
+def _status(cause: str, why: str, code: int | None = None) -> Status:
+    state = "preempted" if cause == "preempted" else "failed"
+    code = EXIT_CODES[cause] if code is None else code
+    return Status(state, f"{cause}: {why}", code, cause=cause)
+
+
+def _end(pod: Object) -> Object | None:
+    """How a pod's container ended; None if it has not."""
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        if end := container.get("state", {}).get("terminated"):
+            return dict(end)
+    return None
+
+
+def _message(end: Object) -> Object | None:
+    """What `pod` left of a run that failed: its cause, summary and exit code."""
+    said = _read(end)
+    bad = said.get("cause") in EXIT_CODES and said["cause"] != "done" and said.get("exit_code")
+    return said if bad and "summary" in said else None
+
+
+def _summary(end: Object) -> str:
+    """What `pod` left, or else the container's own last words."""
+    said = _read(end)
+    text = str(said.get("summary", "") if said else end.get("message", ""))
+    return re.sub(r"\s+", " ", text).strip()[:500]
+
+
+def _read(end: Object) -> Object:
+    try:
+        said = json.loads(end.get("message") or "{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,545 @@
+"""A stand-in for the API of a cluster with JobSet, on loopback with TLS; its pods are processes.
+
+It answers what pyreactant and kubectl ask: objects are created, read, listed by labels and deleted
+with what they own; a pod has a log. JobSets are checked by their own schema, strictly, and `pods`
+runs them. docs/verified.md says what differs from a cluster.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import ipaddress
+import json
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.harness import REPOSITORY, environment, free_port
+from tests.kubernetes.pods import labels, pods
+from tests.kubernetes.schema import CRD, problems
+
+Object = dict[str, Any]
+
+GROUPS = {
+    "secrets": ("", "v1", "Secret"),
+    "pods": ("", "v1", "Pod"),
+    "jobs": ("batch", "v1", "Job"),
+    "networkpolicies": ("networking.k8s.io", "v1", "NetworkPolicy"),
+    "jobsets": ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+}
+NAMESPACES = ("default", "team")
+OWNER, VIEWER = "token-of-the-owner", "token-of-a-viewer"
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)/namespaces/(?P<namespace>[^/]+)/"
+    r"(?P<kind>[a-z]+)(?:/(?P<name>[^/]+)(?P<log>/log)?)?"
+)
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, code: int, reason: str, message: str, **details: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.body = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": details,
+            "code": code,
+        }
+
+
+class Run:
+    """The pods of one JobSet, which `pods` runs once their Secrets are there."""
+
+    def __init__(self, jobset: Object, folder: Path, waiting: Object) -> None:
+        self.jobset, self.folder, self.waiting = jobset, folder, waiting
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def wanted(self) -> set[str]:
+        """The Secrets that the pods need."""
+        (jobs,) = self.jobset["spec"]["replicatedJobs"]
+        volumes = jobs["template"]["spec"]["template"]["spec"]["volumes"]
+        sources = [s for v in volumes for s in v.get("projected", {}).get("sources", ())]
+        return {source["secret"]["name"] for source in sources}
+
+    def start(self, secrets: list[Object]) -> None:
+        """Start the pods."""
+        self.folder.mkdir()
+        manifest = self.folder.with_suffix(".yaml")
+        manifest.write_text(yaml.safe_dump_all([*secrets, self.jobset]))
+        inside = 'ip link set lo up && exec "$@"'
+        command = [sys.executable, "-m", "tests.kubernetes.pods", str(manifest), str(self.folder)]
+        with self.folder.with_suffix(".log").open("wb") as log:
+            self.process = subprocess.Popen(
+                ["unshare", "--net", "--mount", "sh", "-c", inside, "cluster", *command],
+                cwd=REPOSITORY,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def end(self) -> None:
+        """Ask the pods to end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no pod runs."""
+        return self.process is None or self.process.poll() is not None
+
+    @property
+    def state(self) -> Object:
+        """What `pods` has noted last."""
+        with contextlib.suppress(FileNotFoundError):
+            return dict(json.loads((self.folder / "state.json").read_text()))
+        return {"attempt": 0, "counted": 0, "pods": {}, "failed": {}, "action": ""}
+
+    def pods(self) -> list[Object]:
+        """Its pods, as the API shows them."""
+        state, found = self.state, []
+        attempt, namespace = state["attempt"], self.jobset["metadata"]["namespace"]
+        (jobs,) = self.jobset["spec"]["replicatedJobs"]
+        each = jobs["template"]["spec"]["completions"]
+        for process, (name, _) in enumerate(pods(self.jobset, attempt)):
+            known = state["pods"].get(name, {})
+            if known.get("removed"):
+                continue
+            suffix = hashlib.sha256(f"{name}{attempt}".encode()).hexdigest()[:5]
+            index = str(process % each)
+            metadata = {
+                "name": f"{name}-{suffix}",
+                "namespace": namespace,
+                "creationTimestamp": self.jobset["metadata"]["creationTimestamp"],
+                "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}-{suffix}")),
+                "labels": {
+                    **jobs["template"]["spec"]["template"]["metadata"]["labels"],
+                    **labels(self.jobset, process // each, attempt),
+                    "batch.kubernetes.io/job-name": name.rpartition("-")[0],
+                    "batch.kubernetes.io/job-completion-index": index,
+                },
+                "annotations": {"batch.kubernetes.io/job-completion-index": index},
+            }
+            status = self._pod_status(process, attempt, known)
+            spec = jobs["template"]["spec"]["template"]["spec"]
+            found.append(_object("pods", {"metadata": metadata, "spec": spec, "status": status}))
+        return found
+
+    def _pod_status(self, process: int, attempt: int, known: Object) -> Object:
+        own = {"name": "main", "image": "python:3.12", "imageID": "", "restartCount": 0}
+        scheduled = {"type": "PodScheduled", "status": "True"}
+        if not known:
+            waiting = {"waiting": self.waiting}
+            status = {"phase": "Pending", "container": {**own, "ready": False, "state": waiting}}
+        elif (code := known["code"]) is None:
+            running = {"running": {"startedAt": _now()}}
+            status = {"phase": "Running", "container": {**own, "ready": True, "state": running}}
+        else:
+            end = {
+                "exitCode": code,
+                "reason": "Error" if code else "Completed",
+                "message": (self.folder / f"{process}.{attempt}.json").read_text(),
+                "finishedAt": known["at"],
+            }
+            state = {"terminated": end}
+            phase = "Failed" if code else "Succeeded"
+            status = {"phase": phase, "container": {**own, "ready": False, "state": state}}
+        container = status.pop("container")
+        return {**status, "conditions": [scheduled], "containerStatuses": [container]}
+
+    def jobs(self) -> list[Object]:
+        """Its Jobs, as the API shows them."""
+        (jobs,) = self.jobset["spec"]["replicatedJobs"]
+        state, name = self.state, self.jobset["metadata"]["name"]
+        found = []
+        for replica in range(jobs["replicas"]):
+            job = f"{name}-{jobs['name']}-{replica}"
+            failure = state["failed"].get(job)
+            conditions = [{"type": "Failed", "status": "True", **failure}] if failure else []
+            metadata = {"name": job, "labels": labels(self.jobset, replica, state["attempt"])}
+            found.append(
+                _object("jobs", {"metadata": metadata, "status": {"conditions": conditions}})
+            )
+        return found
+
+    def status(self) -> Object:
+        """The JobSet's status."""
+        (jobs,) = self.jobset["spec"]["replicatedJobs"]
+        state, replicas = self.state, jobs["replicas"]
+        each = jobs["template"]["spec"]["completions"]
+        counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
+        for replica in range(replicas):
+            name = f"{self.jobset['metadata']['name']}-{jobs['name']}-{replica}"
+            own = [
+                pod
+                for pod_name, pod in state["pods"].items()
+                if pod_name.rpartition("-")[0] == name
+            ]
+            codes = [pod["code"] for pod in own]
+            if name in state["failed"]:
+                counts["failed"] += 1
+            elif len(codes) == each and all(code == 0 for code in codes):
+                counts["succeeded"] += 1
+            else:
+                counts["active"] += 1
+                counts["ready"] += len(codes) == each
+        status: Object = {
+            "restarts": state["attempt"],
+            "restartsCountTowardsMax": state["counted"],
+            "replicatedJobsStatus": [{"name": jobs["name"], **counts}],
+        }
+        ends = {
+            "Completed": ("Completed", "AllJobsCompleted", "jobset completed successfully"),
+            "FailJobSet": ("Failed", "FailJobSetFailurePolicyAction", "jobset failed"),
+        }
+        if end := ends.get(state["action"]):
+            kind, reason, message = end
+            status["terminalState"] = kind
+            status["conditions"] = [
+                {
+                    "type": kind,
+                    "status": "True",
+                    "reason": reason,
+                    "message": message,
+                    "lastTransitionTime": _now(),
+                }
+            ]
+        return status
+
+    def log(self, name: str, query: dict[str, list[str]]) -> bytes:
+        """The log of a pod, as the kubelet gives it."""
+        pod = next((one for one in self.pods() if one["metadata"]["name"] == name), None)
+        if pod is None:  # it was removed in this moment
+            raise Refused(404, "NotFound", f'pods "{name}" not found', name=name, kind="pods")
+        (container,) = pod["status"]["containerStatuses"]
+        if "waiting" in container["state"]:
+            said = f'container "main" in pod "{name}" is waiting to start: ContainerCreating'
+            raise Refused(400, "BadRequest", said)
+        (jobs,) = self.jobset["spec"]["replicatedJobs"]
+        index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+        replica = int(pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"])
+        process = replica * jobs["template"]["spec"]["completions"] + index
+        file = self.folder / f"{process}.{self.state['attempt']}.stamped"
+        since = query.get("sinceTime", [""])[0].encode()
+        data = file.read_bytes() if file.exists() else b""
+        lines = [line for line in data.splitlines(keepends=True) if line[:19] >= since[:19]]
+        if query.get("timestamps") != ["true"]:
+            lines = [line.partition(b" ")[2] for line in lines]
+        return b"".join(lines)
+
+
+def _object(kind: str, body: Object) -> Object:
+    group, version, name = GROUPS[kind]
+    return {"apiVersion": f"{group}/{version}" if group else version, "kind": name, **body}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class Api:
+    """The objects of a cluster.
+
+    Attributes:
+        lacks_jobset: Whether JobSet is not installed.
+        starts: Whether pods start; else they wait, as `waiting` says.
+        waiting: Why pods wait that have not started.
+        faults: Answers that come in place of the next ones: status, headers and content.
+        seen: Method and path of every request.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.objects: dict[tuple[str, str, str], Object] = {}
+        self.runs: dict[str, Run] = {}
+        self.lacks_jobset = False
+        self.starts = True
+        self.waiting = {"reason": "ContainerCreating"}
+        self.faults: list[tuple[int, dict[str, str], bytes]] = []
+        self.seen: list[tuple[str, str]] = []
+        self._lock = threading.RLock()
+
+    def answer(self, method: str, path: str, token: str, body: Object) -> tuple[int, Any]:
+        """Status and content: an object, or the bytes of a log."""
+        with self._lock:
+            self._collect()
+            split = urlsplit(path)
+            if token not in (OWNER, VIEWER):
+                raise Refused(401, "Unauthorized", "Unauthorized")
+            if (found := _PATH.fullmatch(split.path)) is None:
+                return 200, _discovery(split.path)
+            kind, namespace, name = found["kind"], found["namespace"], found["name"]
+            if self.lacks_jobset and kind == "jobsets":
+                return 404, b"404 page not found\n"
+            assert GROUPS[kind][:2] == (found["group"] or "", found["version"]), path
+            verb = {"POST": "create", "DELETE": "delete"}.get(method, "get" if name else "list")
+            if token == VIEWER and verb in ("create", "delete"):
+                group = GROUPS[kind][0]
+                raise Refused(
+                    403,
+                    "Forbidden",
+                    f'{kind}{"." + group if group else ""} is forbidden: User "viewer" cannot '
+                    f'{verb} resource "{kind}" in API group "{group}" in the namespace '
+                    f'"{namespace}"',
+                )
+            query = parse_qs(split.query)
+            if verb == "create":
+                return 201, self._create(kind, namespace, body, query)
+            if verb == "list":
+                items = [o for o in self._all(kind, namespace) if _has(o, query)]
+                name = GROUPS[kind][2]
+                return 200, {
+                    **_object(kind, {"metadata": {}, "items": items}),
+                    "kind": f"{name}List",
+                }
+            if found["log"]:
+                owner = self._one("pods", namespace, name)["metadata"]["labels"]
+                return 200, self.runs[owner["jobset.sigs.k8s.io/jobset-name"]].log(name, query)
+            there = self._one(kind, namespace, name)
+            if verb == "delete":
+                self._delete(kind, namespace, name)
+            return 200, there
+
+    def _all(self, kind: str, namespace: str) -> list[Object]:
+        if kind in ("pods", "jobs"):
+            runs = [r for r in self.runs.values() if r.jobset["metadata"]["namespace"] == namespace]
+            return [o for run in runs for o in (run.pods() if kind == "pods" else run.jobs())]
+        there = [o for (k, n, _), o in self.objects.items() if (k, n) == (kind, namespace)]
+        if kind == "jobsets":
+            return [{**o, "status": self.runs[o["metadata"]["name"]].status()} for o in there]
+        return there
+
+    def _one(self, kind: str, namespace: str, name: str) -> Object:
+        for one in self._all(kind, namespace):
+            if one["metadata"]["name"] == name:
+                return one
+        raise Refused(404, "NotFound", f'{kind} "{name}" not found', name=name, kind=kind)
+
+    def _create(
+        self, kind: str, namespace: str, body: Object, query: dict[str, list[str]]
+    ) -> Object:
+        if namespace not in NAMESPACES:
+            said = f'namespaces "{namespace}" not found'
+            raise Refused(404, "NotFound", said, name=namespace, kind="namespaces")
+        name = body["metadata"]["name"]
+        if (kind, namespace, name) in self.objects:
+            raise Refused(409, "AlreadyExists", f'{kind} "{name}" already exists', name=name)
+        assert (body["apiVersion"], body["kind"]) == tuple(_object(kind, {}).values())
+        assert len(json.dumps(body)) < 3 << 20, "the API takes no larger request"
+        if kind == "secrets":
+            assert sum(map(len, body["data"].values())) * 3 // 4 <= 1 << 20
+        if kind == "jobsets" and CRD.exists() and (wrong := problems(body)):
+            strict = query.get("fieldValidation") == ["Strict"]
+            said = f'JobSet in version "v1alpha2" cannot be handled: strict decoding: {wrong[0]}'
+            raise Refused(400 if strict else 422, "BadRequest" if strict else "Invalid", said)
+        metadata = {
+            **body["metadata"],
+            "namespace": namespace,
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": _now(),
+        }
+        made = self.objects[kind, namespace, name] = {**body, "metadata": metadata}
+        if kind == "jobsets":
+            self.runs[name] = Run(made, self.folder / name, self.waiting)
+        self._start(namespace)
+        return made
+
+    def _start(self, namespace: str) -> None:
+        """Start the pods whose Secrets are there."""
+        for run in self.runs.values():
+            secrets = [self.objects.get(("secrets", namespace, name)) for name in run.wanted]
+            if self.starts and run.process is None and all(secrets):
+                run.start([secret for secret in secrets if secret])
+
+    def _delete(self, kind: str, namespace: str, name: str) -> None:
+        one = self.objects[kind, namespace, name]
+        if kind == "jobsets":
+            one["metadata"].setdefault("deletionTimestamp", _now())
+            self.runs[name].end()
+            self._collect()
+        else:
+            del self.objects[kind, namespace, name]
+
+    def _collect(self) -> None:
+        """Remove what is deleted, once its pods are gone, and what it owns."""
+        for key, one in [*self.objects.items()]:
+            name = one["metadata"]["name"]
+            if one["metadata"].get("deletionTimestamp") and self.runs[name].is_over:
+                del self.objects[key], self.runs[name]
+        uids = {one["metadata"]["uid"] for one in self.objects.values()}
+        for key, one in [*self.objects.items()]:
+            owners = one["metadata"].get("ownerReferences", ())
+            if owners and not uids & {owner["uid"] for owner in owners}:
+                del self.objects[key]
+
+    def close(self) -> None:
+        """End all pods."""
+        for run in self.runs.values():
+            run.end()
+        for run in self.runs.values():
+            if run.process is not None:
+                run.process.wait(60)
+
+
+def _has(one: Object, query: dict[str, list[str]]) -> bool:
+    own = one["metadata"].get("labels", {})
+    for part in filter(None, query.get("labelSelector", [""])[0].split(",")):
+        key, given, value = part.partition("=")
+        if key not in own or (given and own[key] != value):
+            return False
+    return True
+
+
+def _discovery(path: str) -> Object:
+    """What kubectl asks first."""
+    if path == "/version":
+        return {"major": "1", "minor": "32", "gitVersion": "v1.32.0"}
+    if path == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    if path == "/apis":
+        versions = [(g, v) for g, v, _ in GROUPS.values() if g]
+        groups = [
+            {
+                "name": group,
+                "versions": [{"groupVersion": f"{group}/{version}", "version": version}],
+                "preferredVersion": {"groupVersion": f"{group}/{version}", "version": version},
+            }
+            for group, version in versions
+        ]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+    group = path.removeprefix("/apis/").removeprefix("/api/")
+    resources = [
+        {
+            "name": kind,
+            "singularName": name.lower(),
+            "namespaced": True,
+            "kind": name,
+            "verbs": ["create", "delete", "get", "list"],
+        }
+        for kind, (own, version, name) in GROUPS.items()
+        if group == (f"{own}/{version}" if own else version)
+    ]
+    if not resources:
+        raise Refused(404, "NotFound", "the server could not find the requested resource")
+    kind = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group}
+    return {**kind, "resources": resources}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    api: Api
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        content = self.rfile.read(length)
+        self.api.seen.append((self.command, self.path))
+        headers: dict[str, str] = {}
+        if self.api.faults:
+            code, headers, data = self.api.faults.pop(0)
+        else:
+            token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            body = json.loads(content) if content else {}
+            try:
+                code, answer = self.api.answer(self.command, self.path, token, body)
+            except Refused as refused:
+                code, answer = refused.code, refused.body
+            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            kind = "text/plain" if isinstance(answer, bytes) else "application/json"
+            headers = {"Content-Type": kind}
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = _serve
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Api]:
+    """The API, whose kubeconfig is ``FOLDER/kubeconfig``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _certify(folder)
+    api = Api(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "api.crt", folder / "api.key")
+    port = free_port()
+    server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"api": api}))
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(port, folder / "api.crt")))
+    (folder / "kubeconfig").chmod(0o600)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()
+        api.close()
+
+
+def kubeconfig(port: int, certificate: Path) -> Object:
+    """A kubeconfig with a context for each user."""
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(certificate)}
+    users = {"owner": OWNER, "viewer": VIEWER, "stranger": "of another cluster"}
+    contexts = {name: {"cluster": "here", "user": name} for name in users}
+    contexts["team"] = {"cluster": "here", "user": "owner", "namespace": "team"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "owner",
+        "clusters": [{"name": "here", "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}} for name, token in users.items()],
+        "contexts": [{"name": name, "context": entry} for name, entry in contexts.items()],
+    }
+
+
+def _certify(folder: Path) -> None:
+    """Write a certificate for this machine, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "api")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    (folder / "api.crt").write_bytes(certificate.public_bytes(encoding))
+    (folder / "api.key").write_bytes(
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )

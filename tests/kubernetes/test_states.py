@@ -1,0 +1,141 @@
+"""How a job stands, by objects as a cluster has them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pyreactant.runs.places.kubernetes.states import status_of
+from pyreactant.runs.record import Status
+
+Object = dict[str, Any]
+
+
+def jobset(*conditions: str, ready: int = 0, queue: str = "", suspend: bool = False) -> Object:
+    count = {"name": "worker", "ready": ready, "succeeded": 0, "failed": 0, "active": 1}
+    return {
+        "metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {}},
+        "spec": {"suspend": suspend, "replicatedJobs": [{"replicas": 1}]},
+        "status": {
+            "replicatedJobsStatus": [{**count, "suspended": 0}],
+            "conditions": [
+                {"type": kind, "status": "True", "message": "the jobset's own"}
+                for kind in conditions
+            ],
+        },
+    }
+
+
+def pod(index: int, attempt: int = 0, scheduled: str = "", **state: Object) -> Object:
+    condition = {"type": "PodScheduled", "status": "False" if scheduled else "True"}
+    return {
+        "metadata": {
+            "name": f"pod-{index}",
+            "labels": {
+                "jobset.sigs.k8s.io/job-index": "0",
+                "jobset.sigs.k8s.io/restart-attempt": str(attempt),
+            },
+            "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+        },
+        "status": {
+            "conditions": [{**condition, "message": scheduled}],
+            "containerStatuses": [{"name": "main", "image": "nothing:1", "state": state}],
+        },
+    }
+
+
+def ended(index: int, code: int, at: str = "", attempt: int = 0, **more: Any) -> Object:
+    end = {"exitCode": code, "reason": "Error", "finishedAt": at, **more}
+    return pod(index, attempt, terminated=end)
+
+
+RAISED = json.dumps({"exit_code": 1, "cause": "user", "summary": "process 1 raised ValueError"})
+DONE = json.dumps({"exit_code": 0, "cause": "done", "summary": "all is well"})
+NO_NODE = "0/3 nodes are available: 3 Insufficient google.com/tpu"
+NO_IMAGE = {"reason": "ErrImagePull", "message": "nothing:1: not found"}
+LATE = {
+    "status": {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
+}
+
+CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
+    ("no pod yet", jobset(), [], [], Status("starting")),
+    ("all run", jobset(ready=1), [], [], Status("running")),
+    ("held", jobset(suspend=True), [], [], Status("queued", "suspended")),
+    (
+        "in a queue",
+        jobset(suspend=True, queue="team-a"),
+        [],
+        [],
+        Status("queued", "it waits in the queue team-a"),
+    ),
+    ("no node", jobset(), [pod(0, scheduled=NO_NODE)], [], Status("queued", NO_NODE)),
+    (
+        "no image",
+        jobset(),
+        [pod(0, waiting={"reason": "ContainerCreating"}), pod(1, waiting=NO_IMAGE)],
+        [],
+        Status("starting", "pod-1 cannot run nothing:1: ErrImagePull: nothing:1: not found"),
+    ),
+    ("done", jobset("Completed"), [], [], Status("done", "", 0)),
+    (
+        "raised",
+        jobset("Failed"),
+        [ended(1, 1, "1"), ended(0, 1, "2", message=RAISED)],
+        [],
+        Status("failed", "user: process 1 raised ValueError", 1, cause="user"),
+    ),
+    (
+        "the end of an earlier attempt is none",
+        jobset("Failed"),
+        [ended(0, 1, message=RAISED), ended(0, 3, attempt=1)],
+        [],
+        Status("failed", "pod-0 ended with exit code 3", 3),
+    ),
+    (
+        "process 0 is well, and its value is not",
+        jobset("Failed"),
+        [ended(0, 2, message=json.dumps({"exit_code": 2, "summary": "too large"})), ended(1, 0)],
+        [],
+        Status("failed", "pod-0 ended with exit code 2: too large", 2),
+    ),
+    (
+        "no memory, and process 0's pod is gone",
+        jobset("Failed"),
+        [ended(2, 6, "2"), ended(1, 137, "1", reason="OOMKilled")],
+        [],
+        Status(
+            "failed",
+            "out of memory: pod-1 needed more memory than it may have",
+            6,
+            cause="out of memory",
+        ),
+    ),
+    (
+        "a code that is none of ours",
+        jobset("Failed"),
+        [ended(0, 139, message=DONE)],
+        [],
+        Status("failed", "lost: pod-0 ended with exit code 139: all is well", 6, cause="lost"),
+    ),
+    (
+        "no pod is left",
+        jobset("Failed"),
+        [],
+        [],
+        Status("failed", "lost: JobSet ended the job: the jobset's own", 6, cause="lost"),
+    ),
+    (
+        "too late",
+        jobset("Failed"),
+        [ended(0, 1, message=RAISED)],
+        [LATE],
+        Status("failed", "timeout: the job reached its --deadline", 7, cause="timeout"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "pods", "jobs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_status(one: Object, pods: list[Object], jobs: list[Object], expected: Status) -> None:
+    assert status_of(one, pods, jobs, each=4) == expected
