@@ -1,5 +1,7 @@
 """A program that did not ask for it changes no argument, whatever its body does with them."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -28,7 +30,8 @@ def test_arguments_stay(
     """Three arguments, of which several may be one array: refused, or right and without a trace."""
     xs = [numbers((8, 8)) + 100 * i for i in range(3)]
     arrays = [pr.device_put(x, XY) for x in xs]
-    refusal, results = "", ()
+    refusal = ""
+    results: Any = ()
     try:
         f = pr.compile(body("moved"), *(arrays[i] for i in given), static={"steps": steps})
         results = f(*(arrays[i] for i in given))
