@@ -113,8 +113,8 @@ def run(
     manifest: Annotated[
         Path | None,
         typer.Option(
-            help="Write the objects of a run on kubernetes to this file, with its secrets; start "
-            "nothing.",
+            help="New file for the objects of a run on kubernetes, with its secrets; nothing is "
+            "started.",
             rich_help_panel="Output",
         ),
         Beside(excludes="--json --dry-run --detach"),

@@ -88,7 +88,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_a_run_whose_page_does_not_fit_on_the_disk_is_no_success(tmp_path: Path) -> None:
     ran = run_local(tmp_path, "-n", "2", "--html", "/dev/full", "--", "true")
     assert ran.code == 2, ran
-    reason = "/dev/full: cannot be written (No space left on device); name another file"
+    reason = "--html /dev/full: cannot be written (No space left on device); name another file"
     assert (ran.report["cause"], ran.report["exit_code"]) == ("user", 2)
     assert ran.report["summary"] == reason
     assert f"user: {reason}" in ran.finished[0].log

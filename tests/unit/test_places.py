@@ -47,4 +47,4 @@ def test_the_report_of_a_crosscheck_is_not_that_of_a_run(tmp_path: Path) -> None
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "report.json").write_text('{"cause": "done", "exit_code": 0}')
     (tmp_path / "report.json").write_text('{"verdict": "right"}')
-    assert reports(tmp_path) == {"jax": {"cause": "done", "exit_code": 0}}
+    assert reports(tmp_path, 7) == {"jax": {"cause": "done", "exit_code": 0}}

@@ -320,10 +320,15 @@ def _widened(ufunc: np.ufunc, operands: list[Tracked]) -> list[Tracked]:
 
 
 def _integers_exact(result: Any, operands: Sequence[Any]) -> Any:
-    """A result; integers of exact operands are exact, in whatever order they are summed."""
+    """A result; integers of exact operands are exact, in whatever order they are summed.
+
+    A program may compute them as floats, which hold them up to a size.
+    """
     if not isinstance(result, Tracked) or result.held.dtype.kind not in "iu":
         return result
     if any(isinstance(x, Tracked) and x.narrow.any() for x in operands):
+        return result
+    if np.abs(result.held).max(initial=0) > 1 / result.model.roundoff:
         return result
     return Tracked(result.held, 0.0, result.model, result.estimated)
 

@@ -103,41 +103,41 @@ class Cluster:
         name = body["metadata"]["name"]
         # Else an old JobSet drops what it does not know, such as rules.
         path = f"{self._path(kind)}?fieldValidation=Strict"
-        code, data = self._answer("POST", path, body, patience=patience)
-        there = self.get(kind, name) if code == 409 else None
+        status, data = self._answer("POST", path, body, patience=patience)
+        there = self.get(kind, name) if status == 409 else None
         if there and there["metadata"].get("labels") == body["metadata"]["labels"]:
             return there
-        if code in (200, 201, 202):
+        if status in (200, 201, 202):
             return self._object(data)
-        error = self._refusal(code, data, f"to create {kind}/{name}")
-        if code == 400 and kind == "jobsets":  # it does not know a field
+        error = self._refusal(status, data, f"to create {kind}/{name}")
+        if status == 400 and kind == "jobsets":  # it does not know a field
             raise InvalidArgumentError(f"{error}; {_INSTALL}")
         raise error
 
     def get(self, kind: str, name: str, *, patience: float = 0.0) -> Object | None:
         """An object; None if it does not exist."""
-        code, data = self._answer("GET", self._path(kind, name), patience=patience)
-        if code == 404:
+        status, data = self._answer("GET", self._path(kind, name), patience=patience)
+        if status == 404:
             return None
-        if code == 200:
+        if status == 200:
             return self._object(data)
-        raise self._refusal(code, data, f"to read {kind}/{name}")
+        raise self._refusal(status, data, f"to read {kind}/{name}")
 
     def listed(self, kind: str, selector: str) -> list[Object]:
         """The objects that have some labels."""
-        code, data = self._answer(
+        status, data = self._answer(
             "GET", f"{self._path(kind)}?{urlencode({'labelSelector': selector})}"
         )
-        if code == 200:
+        if status == 200:
             return list(self._object(data).get("items", ()))
-        raise self._refusal(code, data, f"to list {kind}")
+        raise self._refusal(status, data, f"to list {kind}")
 
     def delete(self, kind: str, name: str, *, patience: float = 0.0) -> None:
         """Ask for the end of an object and of what it owns; nothing if it does not exist."""
         body = {"propagationPolicy": "Foreground"}
-        code, data = self._answer("DELETE", self._path(kind, name), body, patience=patience)
-        if code not in (200, 202, 404):
-            raise self._refusal(code, data, f"to delete {kind}/{name}")
+        status, data = self._answer("DELETE", self._path(kind, name), body, patience=patience)
+        if status not in (200, 202, 404):
+            raise self._refusal(status, data, f"to delete {kind}/{name}")
 
     def log(self, pod: str, since: str = "") -> bytes:
         """The output of a pod's container, each line with its time; empty if there is none.
@@ -149,12 +149,12 @@ class Cluster:
         query = {"container": "main", "timestamps": "true"}
         if since:
             query["sinceTime"] = since
-        code, data = self._answer("GET", f"{self._path('pods', pod)}/log?{urlencode(query)}")
-        if code in (400, 404):  # it has not started yet, or is gone
+        status, data = self._answer("GET", f"{self._path('pods', pod)}/log?{urlencode(query)}")
+        if status in (400, 404):  # it has not started yet, or is gone
             return b""
-        if code == 200:
+        if status == 200:
             return data
-        raise self._refusal(code, data, f"to read the log of {pod}")
+        raise self._refusal(status, data, f"to read the log of {pod}")
 
     def _path(self, kind: str, name: str = "") -> str:
         path = f"{_GROUPS[kind]}/namespaces/{quote(self.namespace, safe='')}/{kind}"
@@ -167,16 +167,16 @@ class Cluster:
         deadline, pause = time.monotonic() + patience, 0.5
         while True:
             try:
-                code, data, wait = self._once(method, path, body)
+                status, data, wait = self._once(method, path, body)
             except NoAnswerError:
                 if time.monotonic() + pause > deadline:
                     raise
             else:
-                if code not in _TRANSIENT:
-                    return code, data
+                if status not in _TRANSIENT:
+                    return status, data
                 if time.monotonic() + pause > deadline:
                     raise NoAnswerError(
-                        f"{self} has a passing trouble ({code}: {_said(data)}); try again"
+                        f"{self} has a passing trouble ({status}: {_said(data)}); try again"
                     )
                 pause = max(pause, wait)
             time.sleep(pause)
@@ -221,17 +221,17 @@ class Cluster:
             "address in the kubeconfig, or a proxy, leads elsewhere"
         )
 
-    def _refusal(self, code: int, data: bytes, what: str) -> PyReactantError:
+    def _refusal(self, status: int, data: bytes, what: str) -> PyReactantError:
         """The error of an answer that is no success."""
         said = _said(data)
-        if code == 401:
+        if status == 401:
             return RequirementError(
                 f"{self} does not accept the login of the kubeconfig ({said}); log in again, and "
                 "see: kubectl auth whoami"
             )
-        if code == 403:
+        if status == 403:
             return RequirementError(f"{self} does not allow {what}: {said}")
-        if code == 404:
+        if status == 404:
             with contextlib.suppress(ValueError, AttributeError):
                 if json.loads(data).get("details", {}).get("kind") == "namespaces":
                     return InvalidArgumentError(
@@ -239,9 +239,9 @@ class Cluster:
                         f"{argument('namespace')}"
                     )
             return RequirementError(f"{self} has no JobSet; {_INSTALL}")
-        if code in (400, 409, 413, 422):
+        if status in (400, 409, 413, 422):
             return InvalidArgumentError(f"{self} refused {what}: {said}")
-        return NoAnswerError(f"{self} answered {code} {what}: {said}")
+        return NoAnswerError(f"{self} answered {status} {what}: {said}")
 
 
 def _configured(configuration: Any, context: str | None) -> tuple[str, str]:
