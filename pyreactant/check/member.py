@@ -279,7 +279,7 @@ def _run(
         },
         inputs=run.digests,
         oracle=case.oracle is not None,
-        exact=case.is_exact(run.dtype),
+        exact=run.exact,
         precision=run.precision,
         seconds={**run.seconds, "check": checked, "further sets": more},
         communicated=case.communicated(mesh, layout, run.size, run.dtype),

@@ -328,7 +328,7 @@ def _integers_exact(result: Any, operands: Sequence[Any]) -> Any:
         return result
     if any(isinstance(x, Tracked) and x.narrow.any() for x in operands):
         return result
-    if np.abs(result.held).max(initial=0) > 1 / result.model.roundoff:
+    if np.abs(wide(result.held)).max(initial=0) > 1 / result.model.roundoff:
         return result
     return Tracked(result.held, 0.0, result.model, result.estimated)
 
