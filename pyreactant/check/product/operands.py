@@ -24,6 +24,7 @@ from ...arrays.source import Source
 from ...arrays.text import block_text
 from ...base.facts import usable_cores
 from ..bounds.verdict import ON_DEVICES, Verdict
+from .whole import mixed
 
 _DIGESTS = Program("digests of blocks", jax="pyreactant.check.product.operands:digests")
 
@@ -134,11 +135,5 @@ def _of_tile(source: Source, index: Index, rows: slice) -> int:
 
 
 def _weights(place: Any) -> Any:
-    """Odd numbers of 32 bits, by places of 32 bits; of NumPy or JAX.
-
-    The mixing is that of C. Wellons' lowbias32.
-    """
-    u32 = np.uint32
-    place = (place ^ (place >> u32(16))) * u32(0x7FEB352D)
-    place = (place ^ (place >> u32(15))) * u32(0x846CA68B)
-    return place ^ (place >> u32(16)) | u32(1)
+    """Odd numbers of 32 bits, by places of 32 bits; of NumPy or JAX."""
+    return mixed(place) | np.uint32(1)
