@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from ..fit.preflight.report import Preflight
 
 Slices = Annotated[int, typer.Option("--slices", help="Number of slices.")]
+Size = Annotated[
+    int | None,
+    typer.Option(help="Matmul: side of square matrices. Others whose shapes are known: their n."),
+]
 M = Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")]
 K = Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")]
 N = Annotated[int | None, typer.Option("--n", help="Matmul: columns of y.")]
@@ -216,12 +220,7 @@ def preflight(
         ),
     ] = None,
     slices: Slices = 1,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            help="Matmul: side of square matrices. Others whose shapes are known: their n."
-        ),
-    ] = None,
+    size: Size = None,
     m: M = None,
     k: K = None,
     n: N = None,
@@ -422,30 +421,37 @@ def _program_options(
         raise InvalidArgumentError(
             "--m, --k, --n and --y-spec are for matmul; give --shape, or --size, and --spec"
         )
-    if side is not None and shapes:
-        raise InvalidArgumentError("give --shape for each argument, or --size for all, not both")
-    wanted = [parse_shape(text) for text in shapes]
-    if side is not None:
-        from ..arrays.inputs import Named, each
-        from ..check.programs import NoShapesError, find_case
-
-        if side < 1:
-            raise InvalidArgumentError(f"--size must be 1 or more, got {side}")
-        try:
-            case = find_case(program)
-        except NoShapesError as error:
-            raise InvalidArgumentError(
-                f"--size is for programs whose shapes are known, and {error}; give --shape, once "
-                "for each argument"
-            ) from None
-        if any(isinstance(entry, Named) for entry in each(case.program.inputs)):
-            raise InvalidArgumentError(
-                f"program {case.name!r} has an argument that is a dict, and --size gives arrays "
-                "only; name a function of arrays, or use pyreactant.preflight with trees of them"
-            )
-        wanted = [array.shape for array in case.inputs(side, dtype)]
+    wanted = _shapes_of(program, side, shapes, dtype)
     out_sharding = None if out_spec is None else NamedSharding(mesh, out_spec)
     return arguments_of(wanted, specs, dtype, mesh), {"out_sharding": out_sharding}
+
+
+def _shapes_of(
+    program: "Program | str", side: int | None, shapes: list[str], dtype: str
+) -> list[tuple[int, ...]]:
+    """The shapes of the arguments: as given, or those that the program states for its n."""
+    if side is None:
+        return [parse_shape(text) for text in shapes]
+    if shapes:
+        raise InvalidArgumentError("give --shape for each argument, or --size for all, not both")
+    from ..arrays.inputs import Named, each
+    from ..check.programs import NoShapesError, find_case
+
+    if side < 1:
+        raise InvalidArgumentError(f"--size must be 1 or more, got {side}")
+    try:
+        case = find_case(program)
+    except NoShapesError as error:
+        raise InvalidArgumentError(
+            f"--size is for programs whose shapes are known, and {error}; give --shape, once "
+            "for each argument"
+        ) from None
+    if any(isinstance(entry, Named) for entry in each(case.program.inputs)):
+        raise InvalidArgumentError(
+            f"program {case.name!r} has an argument that is a dict, and --size gives arrays "
+            "only; name a function of arrays, or use pyreactant.preflight with trees of them"
+        )
+    return [array.shape for array in case.inputs(side, dtype)]
 
 
 def _print_preflights(
@@ -495,7 +501,7 @@ def plan(
         Beside(excludes="--slices --workers --no-cache"),
     ] = None,
     devices: Annotated[int | None, typer.Option(help="Number of devices of --platform.")] = None,
-    size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
+    size: Size = None,
     m: M = None,
     k: K = None,
     n: N = None,
@@ -524,8 +530,13 @@ def plan(
     Exit code 5: nothing fits.
     """
     check_outputs({"html": html}, overwrite=overwrite)
+    sys.path.append(str(Path.cwd()))  # a program's module may lie there; as in a cross-check
     sizes = parse_sizes(size, m, k, n)
-    shapes = [parse_shape(text) for text in shape or []]
+    if program in (None, "matmul"):
+        shapes = [parse_shape(text) for text in shape or []]
+    else:
+        shapes = _shapes_of(str(program), size, shape or [], dtype)
+        sizes = sizes if size is None else None
     cached = topology is not None and not no_cache
     with interruptible(cached), _progress("compiled" if topology else "measured") as progress:
         from ..fit.plan.plan import plan as find

@@ -114,17 +114,72 @@ def _check_defined(name: str, file: Path, place: str) -> None:
             [],
         ):
             raise InvalidArgumentError(_RUNS_NOTHING.format(f"{place}:{name}"))
-    nodes = [*_at_top_level(tree)]
-    bound = {x.name for x in nodes if isinstance(x, _DEFINITIONS)}
-    bound |= {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
-    aliases = [x for node in nodes if isinstance(node, _IMPORTS) for x in node.names]
-    bound |= {(x.asname or x.name).split(".")[0] for x in aliases}
+    bound = {name for node in _at_top_level(tree) for name in _names_bound(node)}
     bound |= {x for node in ast.walk(tree) if isinstance(node, ast.Global) for x in node.names}
     if name in bound or bound & {"*", "__getattr__"}:
         return
     functions = [x.name for x in tree.body if isinstance(x, _DEFINITIONS)]
     there = f"; it has {', '.join(functions[:5])}" if functions else ""
     raise InvalidArgumentError(f"{place} defines no {name}{there}")
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The parameters of a function; None if they are not known."""
+    function = function.local if is_remote(function) else function  # type: ignore[attr-defined]
+    try:
+        # Not of what a decorator wraps, to which it may pass other arguments.
+        return inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None  # it is not written in Python
+
+
+def signature_in(call: Call) -> inspect.Signature | None:
+    """The parameters of a function, from the source of its file; None if that does not tell them.
+
+    Nothing of the file runs: only whether a parameter has a default is taken over.
+    """
+    if call.file is None:
+        return None
+    tree = parse(call.file.read_bytes())
+    bindings = [node for node in _at_top_level(tree) if call.name in _names_bound(node)]
+    if len(bindings) != 1 or not isinstance(bindings[0], ast.FunctionDef):
+        return None
+    if bindings[0].decorator_list:
+        return None  # it may take other arguments
+    return _signature(bindings[0].args)
+
+
+def _names_bound(node: ast.AST) -> set[str]:
+    """The names that a node itself gives a value."""
+    if isinstance(node, _DEFINITIONS):
+        return {node.name}
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return {node.id}
+    if isinstance(node, _IMPORTS):
+        return {(x.asname or x.name).split(".")[0] for x in node.names}
+    return set()
+
+
+def _signature(given: ast.arguments) -> inspect.Signature:
+    kinds = inspect.Parameter
+    positional = [*given.posonlyargs, *given.args]
+    required = len(positional) - len(given.defaults)
+
+    def parameter(arg: ast.arg, kind: Any, optional: bool = False) -> inspect.Parameter:
+        return kinds(arg.arg, kind, default=None if optional else kinds.empty)
+
+    made = []
+    for number, arg in enumerate(positional):
+        only = number < len(given.posonlyargs)
+        kind = kinds.POSITIONAL_ONLY if only else kinds.POSITIONAL_OR_KEYWORD
+        made.append(parameter(arg, kind, number >= required))
+    if given.vararg is not None:
+        made.append(parameter(given.vararg, kinds.VAR_POSITIONAL))
+    for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        made.append(parameter(arg, kinds.KEYWORD_ONLY, default is not None))
+    if given.kwarg is not None:
+        made.append(parameter(given.kwarg, kinds.VAR_KEYWORD))
+    return inspect.Signature(made)
 
 
 def _at_top_level(node: ast.AST) -> Iterator[ast.AST]:

@@ -5,7 +5,6 @@ A job runs a copy of the user's code, made when it is submitted.
 
 import contextlib
 import functools
-import inspect
 import itertools
 import json
 import os
@@ -20,7 +19,7 @@ from typing import Any
 from ..base.errors import FileError, InvalidArgumentError, argument, code_of
 from ..base.say import say
 from . import values
-from .call import Call, check_not_importing, chosen, is_remote, resolve
+from .call import Call, check_not_importing, chosen, resolve, signature_in, signature_of
 from .code import Code, check_imports, find_code, resolved
 from .job import Job
 from .queued.signals import Interrupted
@@ -207,14 +206,14 @@ def _work(spec: RunSpec, target: Target) -> _Work:
     call = resolve(spec.what)
     if call.program and (spec.arguments or spec.named):
         raise InvalidArgumentError("a program has its arguments in its list of words")
-    if callable(spec.what):
-        _check_arguments(spec.what, spec.arguments, spec.named)
     encoder = values.Encoder("the argument")
     tree = {
         "args": [encoder.encode(value, f" {i}") for i, value in enumerate(spec.arguments)],
         # Pairs, because a name may look like a mark of the encoding, such as "$array".
         "kwargs": {"$dict": [[k, encoder.encode(v, f" {k}")] for k, v in spec.named.items()]},
     }
+    if call.kind == "function":
+        _check_arguments(spec.what, call, spec.arguments, spec.named)
     variables = chosen(spec.env)
     needed = _requirements(spec.requirements)
     code = find_code(call, spec.copies)
@@ -237,20 +236,15 @@ def _noted(spec: RunSpec, call: Call, variables: Iterable[str]) -> dict[str, Any
 
 
 def _check_arguments(
-    function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
+    what: What, call: Call, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
     """Check that a function takes these arguments."""
-    if is_remote(function):
-        function = function.local  # type: ignore[attr-defined]
+    signature = signature_of(what) if callable(what) else signature_in(call)
     try:
-        # Not of what a decorator wraps, to which it may pass other arguments.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return  # it is not written in Python
-    try:
-        signature.bind(*positional, **named)
+        if signature is not None:
+            signature.bind(*positional, **named)
     except TypeError as error:
-        raise InvalidArgumentError(f"{function.__qualname__}(): {error}") from None
+        raise InvalidArgumentError(f"{call.name}(): {error}") from None
 
 
 def plan(spec: RunSpec) -> str:

@@ -174,6 +174,7 @@ BAD = [
         "needs 16 devices, at positions up to 15, but there are 8 (cpu); use a smaller mesh or "
         "start with --devices-per-process 16",
     ),
+    (["--mesh", "3x3"], 2, "needs 9 devices, at positions up to 8, but there are 8 (cpu)"),
     (["--mesh", "2x2"], 2, "uses 4 of 8 devices; use a mesh of 8, or name 4 of them"),
     (["--mesh", "2*4"], 2, "cannot read mesh '2*4'; write sizes as 2x4 (axes x, y, ...) or names"),
     (["--mesh", "2x2", "--device-ids", "a"], 2, "--device-ids must look like 0,1,2,3, got 'a'"),

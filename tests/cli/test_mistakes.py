@@ -137,6 +137,16 @@ MISTAKES = {
         2,
         "error: --size is for programs whose shapes are known, and 'jax.nn:softmax' must be",
     ),
+    "sizes of a plan": (
+        "plan jax.nn:softmax --topology v6e-1 --size 8",
+        2,
+        "error: --size is for programs whose shapes are known, and 'jax.nn:softmax' must be",
+    ),
+    "sizes and shapes of a plan": (
+        "plan softmax --topology v6e-1 --size 8 --shape 8x8",
+        2,
+        "error: give --shape for each argument, or --size for all, not both",
+    ),
     **{
         option: (
             f"run --on tpu --topology v6e-1 --project p-12345 --zone a-b1-c {option}={value} -- ls",

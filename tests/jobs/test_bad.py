@@ -17,6 +17,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store, targets
+from pyreactant.runs.call import resolve, signature_in
 from pyreactant.runs.keeper import ended
 from tests import harness
 from tests.harness import environment, require
@@ -125,6 +126,41 @@ def test_wrong_arguments_of_a_function() -> None:
     assert remote.local is program.fails
     assert "fails(): too many positional arguments" in refused(2, program.fails, ["a", "b"])
     assert "fails(): missing a required argument: 'text'" in refused(2, remote)
+
+
+@pytest.mark.parametrize(
+    ("definition", "arguments", "words"),
+    [
+        ("def f(a, /, b, *, c): ...", {"b": 1, "c": 2}, "missing a required argument: 'a'"),
+        ("def f(a, b=print(1)): ...", {"a": 1, "y": 2}, "got an unexpected keyword argument 'y'"),
+        ("def f(a, *, c=1): ...", [1, 2], "too many positional arguments"),
+        ("def f(a, *, c): ...\nf and f", [1], "missing a required argument: 'c'"),
+    ],
+)
+def test_wrong_arguments_of_a_named_function(
+    definition: str, arguments: Any, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "named.py"
+    file.write_text(definition)
+    assert f"f(): {words}" in refused(2, f"{file}:f", arguments)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "def f(*args, **named): ...",
+        "def f(x=1): ...",
+        "def f(): ...\nf = print",
+        "import functools\n@functools.cache\ndef f(): ...",
+        "if True:\n    def f(): ...\nelse:\n    def f(x): ...",
+    ],
+)
+def test_arguments_that_the_source_does_not_rule_out(definition: str, tmp_path: Path) -> None:
+    file = tmp_path / "named.py"
+    file.write_text(definition)
+    call = resolve(f"{file}:f")
+    signature = signature_in(call)
+    assert signature is None or signature.bind(x=1)
 
 
 @pytest.mark.parametrize(

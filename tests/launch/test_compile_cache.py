@@ -67,9 +67,13 @@ def test_plain_jax(tmp_path: Path) -> None:
             timeout=180,
         )
         starts.append((run, programs(run)))
-    (_, first), (_, second), (run, third) = starts
+    (_, first), (again, second), (run, third) = starts
     assert all(row["compiled"] > 0 for row in first), first
     assert all(row["compiled"] == 0 < row["loaded"] for row in second), second
+    loaded = sum(row["loaded"] for row in second)
+    note = f"compile cache: {loaded} of {loaded} programs of all processes loaded in "
+    assert again.report["notes"][0].startswith(note), again
+    assert note in again.finished[0].log, again
     for place, row in enumerate(third):
         assert row["compiled"] > 0, third
         assert run.log(place).count(b"an entry of the compile cache is dropped") == 1, run

@@ -137,6 +137,19 @@ def test_another_program(compiler: Path) -> None:
     assert found.reference is None
 
 
+def test_the_shapes_of_a_program_by_its_size(compiler: Path, tmp_path: Path) -> None:
+    (tmp_path / "linear.py").write_text(
+        "import pyreactant as pr\n"
+        "program = pr.Program('linear', jax='linear:f', oracle='linear:f', inputs=(('n', 'n'), ('n',)))\n"
+        "def f(x, w):\n    return x @ w\n"
+    )
+    argv = [str(Path(sys.executable).with_name("pyreactant")), "plan", "linear:program", "--json"]
+    argv += ["--topology", "v6e-4", "--size", "64", "--tried", "1"]
+    ran = harness.run(argv, cwd=tmp_path, env=without_flags(), timeout=280)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["shapes"] == [[64, 64], [64]]
+
+
 def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     """Ctrl-C prints the present results and leaves no compiler behind."""
     log = tmp_path / "log"

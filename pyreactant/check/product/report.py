@@ -28,6 +28,7 @@ from ...arrays.matmul import (
 )
 from ...arrays.mesh import Mesh
 from ...arrays.runtimes.collective import everywhere, exchange_json
+from ...arrays.runtimes.mesh import check_mesh
 from ...arrays.runtimes.operations import from_callback
 from ...arrays.runtimes.runtime import current, devices
 from ...arrays.sharding import NamedSharding, plain_index
@@ -272,6 +273,7 @@ def run_matmul(
     x, y, operands = everywhere(running.backend, running.group, "reading the operands", prepare)
     check_operands(x.shape, x.dtype, y.shape, y.dtype)
     mesh = mesh or default_mesh(len(devices()))
+    check_mesh(mesh)  # before sizes are asked to fit it
     shardings = NamedSharding(mesh, spec), NamedSharding(mesh, spec if y_spec is None else y_spec)
     out_spec = default_out_spec(*shardings) if out_spec is None else out_spec
     NamedSharding(mesh, out_spec).shard_shape((x.shape[0], y.shape[1]))

@@ -480,7 +480,11 @@ class Head:
             stalls=self._stalls.reports,
             facts=self.states[0].facts,
             refused=list(self.refused),
-            notes=[*(self._notes() if broken is None else self._own_names), *self._profiles()],
+            notes=[
+                *(self._notes() if broken is None else self._own_names),
+                *self._compile_cache(),
+                *self._profiles(),
+            ],
             job=os.environ.get("SLURM_JOB_ID", ""),
         )
 
@@ -499,6 +503,19 @@ class Head:
             "no process joined the others: none called initialize (pyreactant.initialize() or "
             "jax.distributed.initialize()) with the variables of this run (PYREACTANT_*), so each "
             f"of the {count} ran as process 0 of 1"
+        ]
+
+    def _compile_cache(self) -> list[str]:
+        """What the cache of compilations has saved, if the user asked for one."""
+        asked = [s.compiled for s in self._running if s.compiled and s.compiled.cache]
+        if not asked:
+            return []
+        compiled, loaded = sum(told.compiled for told in asked), sum(told.loaded for told in asked)
+        each = " of all processes" if len(asked) > 1 else ""
+        return [
+            f"compile cache: {loaded} of {counted(compiled + loaded, 'program')}{each} loaded in "
+            f"{sum(told.load_seconds for told in asked):.1f} s, {compiled} compiled in "
+            f"{sum(told.compile_seconds for told in asked):.1f} s"
         ]
 
     def _profiles(self) -> list[str]:
