@@ -140,7 +140,8 @@ def test_another_program(compiler: Path) -> None:
 def test_the_shapes_of_a_program_by_its_size(compiler: Path, tmp_path: Path) -> None:
     (tmp_path / "linear.py").write_text(
         "import pyreactant as pr\n"
-        "program = pr.Program('linear', jax='linear:f', oracle='linear:f', inputs=(('n', 'n'), ('n',)))\n"
+        "shapes = (('n', 'n'), ('n',))\n"
+        "program = pr.Program('linear', jax='linear:f', oracle='linear:f', inputs=shapes)\n"
         "def f(x, w):\n    return x @ w\n"
     )
     argv = [str(Path(sys.executable).with_name("pyreactant")), "plan", "linear:program", "--json"]
