@@ -260,6 +260,32 @@ class Profiled(ProgramEvent):
 
 
 @message
+class Restored(ProgramEvent):
+    """The program goes on from the checkpoint of this step."""
+
+    step: int
+
+
+@message
+class SaveWaits(ProgramEvent):
+    """The program waits for another process, to write or read a checkpoint with it.
+
+    Attributes:
+        what: What they do, as "save 900".
+        other: Index of that process.
+        seconds: How long it has waited.
+    """
+
+    what: str
+    other: int
+    seconds: float
+
+    def text(self, name: str, other: str) -> str:
+        """The sentence about it, with the names of both processes."""
+        return f"{name} has waited {self.seconds:.0f} s in {self.what} for {other}"
+
+
+@message
 class Idle(ProgramEvent):
     """The program has made no progress for so many seconds; 0 if it goes on."""
 

@@ -1,6 +1,7 @@
 """Checkpoints of several processes: any number of them restores what any number saved."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.checkpoint import trees  # noqa: F401 - the program that the processes run
 from tests.harness import check_all_passed, run_environments, spawn
+from tests.launch.runs import run_local, script
 
 
 def run(names: str, folder: Path, processes: int, **arguments: object) -> None:
@@ -33,6 +35,39 @@ def test_any_number_of_processes_restores_what_any_number_saved(tmp_path: Path) 
     assert len(sizes) == 2
     assert max(sizes) < 1_000_000  # 8 arrays of 200 kB, each in one place
     assert sum(sizes) < 1_700_000
+
+
+WAITS = """
+import time
+from pathlib import Path
+import pyreactant as pr
+from pyreactant.arrays.checkpoint import agree
+from pyreactant.process import supervised
+from pyreactant.process.events import SaveWaits
+
+tell = supervised.tell
+
+def telling(event):
+    tell(event)
+    if isinstance(event, SaveWaits):
+        Path("told").touch()
+
+agree._SLICE, agree._TOLD, supervised.tell = 0.1, 0.2, telling
+pr.initialize()
+with pr.Checkpoints("steps") as checkpoints:
+    while pr.process_index() == 1 and not Path("told").exists():
+        time.sleep(0.05)
+    checkpoints.save(900, {"n": 3})
+"""
+
+
+def test_the_report_says_for_whom_all_waited(tmp_path: Path) -> None:
+    program = ("--platform=cpu", "--processes=2", "--", script(tmp_path, WAITS))
+    run = run_local(tmp_path, *program)
+    assert run.code == 0, run
+    (note,) = run.report["notes"]
+    assert re.fullmatch(r"process 0 on \S+ has waited \d+ s in save 900 for process 1 on \S+", note)
+    assert note.split(" s in ")[1] in run.finished[0].log
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,12 +106,15 @@ def test_the_run_goes_on_without_a_machine(tmp_path: Path) -> None:
     assert run.log(0) == b"start 0: 0 of 3\nstart 1: 0 of 2\n"
     assert run.log(2) == b"start 0: 2 of 3\nstart 1: 1 of 2\n"
     report = run.report
-    assert report["summary"].startswith(
-        "all processes ended well; the run went on without process 1 on "
-    )
+    assert report["summary"] == "all processes ended well"
+    assert report["notes"][0].startswith("the run went on without process 1 on ")
     (restart,) = report["restarts"]
     assert (restart["cause"], restart["processes"]) == ("lost", [0, 1, 2])
     assert "process 1 " in restart["summary"]
+    assert report["last_start"] == {"processes": [0, 2], "from_step": None}
+    text = (tmp_path / "run" / "report.txt").read_text()
+    assert re.search(r"start 1, processes 0-2, until .*: lost: process 1 ", text), text
+    assert "start 2, processes 0, 2: done\n" in text
     rows = report["processes"]
     assert [row["process_index"] for row in rows if row["exit_code"] == 0] == [0, 1]
     assert rows[1]["state"].startswith("lost in phase ")
@@ -125,7 +129,13 @@ import pyreactant as pr
 pr.initialize()
 mesh = pr.Mesh((len(pr.devices()),), ("x",))
 ones = pr.device_put(np.ones(12), pr.NamedSharding(mesh, ("x",)))
-if os.environ["PYREACTANT_RESTART_COUNT"] == "0":
+first = os.environ["PYREACTANT_RESTART_COUNT"] == "0"
+with pr.Checkpoints("steps") as checkpoints:
+    if first:
+        checkpoints.save(7, {"ones": ones})
+    else:
+        checkpoints.restore()
+if first:
     ready()
     while True:
         ones.gather()
@@ -141,7 +151,11 @@ def test_a_sharded_program_goes_on(tmp_path: Path) -> None:
         assert [s.wait(90) for s in run_of_three.supervisors[:2]] == [0, 0]
     run = Run([], tmp_path / "run")
     assert run.log(1).splitlines()[-1] == b"2 12.0"
-    assert "process 2 " in run.report["restarts"][0]["summary"]
+    (restart,) = run.report["restarts"]
+    assert "process 2 " in restart["summary"]
+    assert restart["from_step"] is None
+    assert run.report["last_start"] == {"processes": [0, 1], "from_step": 7}
+    assert "start 2, processes 0, 1, from step 7: done" in (tmp_path / "run/report.txt").read_text()
     assert not left_behind(tmp_path)
 
 
@@ -192,7 +206,7 @@ def test_tasks_of_slurm_do_not_come_back(tmp_path: Path) -> None:
         first, _, third = run_of_three.supervisors
         assert [first.wait(120), third.wait(120)] == [0, 0]
     report = Run([], tmp_path / "run").report
-    assert report["summary"].startswith("all processes ended well; the run went on without proc")
+    assert report["notes"][0].startswith("the run went on without process 1 on ")
     assert not left_behind(tmp_path)
 
 
@@ -241,7 +255,7 @@ def test_a_cut_cable(tmp_path: Path) -> None:
             assert not left_behind(tmp_path)
     run = Run([], tmp_path / "run")
     assert run.log(0) == b"start 0: 0 of 2\nstart 1: 0 of 1\n"
-    assert run.report["summary"].endswith("the run went on without process 1 on hostb")
+    assert run.report["notes"] == ["the run went on without process 1 on hostb"]
 
 
 @pytest.mark.parametrize(

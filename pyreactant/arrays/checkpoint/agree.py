@@ -14,7 +14,8 @@ from typing import Any
 
 from ...base.errors import PyReactantError, kind_of
 from ...base.say import say
-from ...process import progress
+from ...process import progress, supervised
+from ...process.events import SaveWaits
 from ..backend import Store
 from ..runtimes.runtime import Running, current
 
@@ -127,11 +128,15 @@ class Agreement:
                 if now - told > _TOLD:
                     told = now
                     if self._speaks(store, key):
-                        say(
-                            f"process {self.process} has waited {now - began:.0f} s in {what} for "
-                            f"process {other}"
-                        )
+                        self._tell(what, other, now - began)
         return value
+
+    def _tell(self, what: str, other: int, seconds: float) -> None:
+        """Say for whom all wait; under a supervisor the head says it, and the report has it."""
+        waits = SaveWaits(what, other, seconds)
+        if supervised.connection is None:
+            say(waits.text(f"process {self.process}", f"process {other}"))
+        supervised.tell(waits)
 
     def _speaks(self, store: Store, key: str) -> bool:
         """Whether this process is the one that says who waits: there may be thousands.

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...base.errors import FileError, InvalidArgumentError, StateError
-from ...process import progress
+from ...process import progress, supervised
+from ...process.events import Restored
 from ...process.supervised import profiling
 from ..runtimes.runtime import current
 from . import format
@@ -192,6 +193,7 @@ class Checkpoints:
         tree = restore_item(agreement, find, like, shardings, what=f"restore {chosen}")
         self._last = chosen
         self._pace.start()
+        supervised.tell(Restored(chosen))
         return tree
 
     def save(self, step: int, tree: Any, *, now: bool = False) -> bool:

@@ -26,6 +26,7 @@ from ...process.events import (
     Order,
     Profiled,
     Refused,
+    SaveWaits,
 )
 from .cause import (
     Failure,
@@ -57,6 +58,9 @@ _ENDING = 5.0
 
 _ENDING_BEFORE_RESTART = 15.0
 """Seconds for the same before a restart: no old program may be left when the new ones start."""
+
+_WAITS = 16
+"""Saves in which processes waited that the report names, the latest ones."""
 
 _MAX_MOVES = 3
 """How often the runtime gets another port because another program took its own."""
@@ -109,6 +113,7 @@ class Head:
         self._unstarted: Failure | None = None
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
+        self._save_waits: dict[str, str] = {}
         self._announced: set[str] = set()
         self._own_names: list[str] = []
         self._said_log_error = False
@@ -199,6 +204,8 @@ class Head:
                 self._stalls.take(process, seconds, now)
             case Metrics(records):
                 self._metrics.take(process, records)
+            case SaveWaits():
+                self._note_wait(process, event)
             case _:
                 state = self._members[process]
                 state.apply(event, now)
@@ -206,6 +213,13 @@ class Head:
                 if isinstance(event, LogFailed) and not self._said_log_error:
                     self._said_log_error = True
                     say(f"the log of {state.name()} is not complete: {state.log_error}")
+
+    def _note_wait(self, process: int, event: SaveWaits) -> None:
+        """Say for whom a process waits in a save."""
+        if 0 <= event.other < len(self._members):
+            text = event.text(self._members[process].name(), self._running[event.other].name())
+            self._save_waits[event.what[:200]] = text
+            self._say(text)
 
     def lose(self, process: int, why: str) -> None:
         """Note that the supervisor of a process is gone."""
@@ -235,7 +249,7 @@ class Head:
             broken = without_threads(broken, self._running)
             if last or not ended or not (taken or self._can_restart(broken)):
                 break
-            before = list(self._members)
+            before = self._start()
             if stopped := await self._await_return(broken):
                 broken = stopped
                 break
@@ -245,12 +259,7 @@ class Head:
             else:
                 restarts += 1
                 self._restarts.append(
-                    {
-                        "cause": broken.cause,
-                        "summary": broken.summary,
-                        "at": utc(),
-                        "processes": before,
-                    }
+                    {"cause": broken.cause, "summary": broken.summary, "at": utc(), **before}
                 )
                 self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
             self._regroup()
@@ -263,6 +272,11 @@ class Head:
         if error := self._metrics.close():
             self._say(f"not all metrics could be written: {error}")
         return self._report(broken)
+
+    def _start(self) -> dict[str, Any]:
+        """The processes of this start, and from which step they went on; None if they told none."""
+        steps = [s.restored for s in self._members.values() if s.restored is not None]
+        return {"processes": list(self._members), "from_step": min(steps, default=None)}
 
     @property
     def _running(self) -> list[ProcessState]:
@@ -469,7 +483,7 @@ class Head:
         return RunReport(
             cause="done" if broken is None else broken.cause,
             exit_code=ExitCode.DONE if broken is None else broken.exit_code,
-            summary=self._ended_well() if broken is None else broken.summary,
+            summary="all processes ended well" if broken is None else broken.summary,
             first_error=None if broken is None else first_error(broken, self.states, now),
             processes=[process_row(s, self._began) for s in self.states],
             seconds=round(self._seconds(), 3),
@@ -477,32 +491,32 @@ class Head:
             folder=str(self._folder),
             command=list(self._options.program),
             restarts=self._restarts,
+            last_start=self._start(),
             stalls=self._stalls.reports,
             facts=self.states[0].facts,
             refused=list(self.refused),
             notes=[
                 *(self._notes() if broken is None else self._own_names),
                 *self._compile_cache(),
+                *[*self._save_waits.values()][-_WAITS:],
                 *self._profiles(),
             ],
             job=os.environ.get("SLURM_JOB_ID", ""),
         )
 
-    def _ended_well(self) -> str:
-        gone = [s for s in self.states if s.gone]
-        without = f"; the run went on without {names(gone)}" if gone else ""
-        return f"all processes ended well{without}"
-
     def _notes(self) -> list[str]:
         """What the user of a run that ended well must know all the same."""
+        gone = [s for s in self.states if s.gone]
+        notes = [f"the run went on without {names(gone)}"] if gone else []
         count = len(self._members)
         joined = any("initializing" in s.times for s in self._running)
         if count == 1 or joined or not any(s.alone for s in self._running):
-            return []
+            return notes
         return [
+            *notes,
             "no process joined the others: none called initialize (pyreactant.initialize() or "
             "jax.distributed.initialize()) with the variables of this run (PYREACTANT_*), so each "
-            f"of the {count} ran as process 0 of 1"
+            f"of the {count} ran as process 0 of 1",
         ]
 
     def _compile_cache(self) -> list[str]:

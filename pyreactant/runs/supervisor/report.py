@@ -78,8 +78,9 @@ class RunReport(HasPage):
         started: Start time in UTC, in ISO 8601.
         folder: Folder of logs and report; "" if there is none.
         command: The program and its arguments.
-        restarts: Cause, summary and time of each failure that was followed by a restart, and the
-            processes that were there.
+        restarts: Cause, summary and time of each failure that was followed by a restart, the
+            processes that were there, and from which step of a checkpoint they had gone on.
+        last_start: The same two of the last start; the step is None if the programs told none.
         stalls: Summary, time and file with the stacks of each report that a process made no
             progress.
         facts: Versions and settings of process 0 (the same on all, unless they may differ).
@@ -109,11 +110,12 @@ class RunReport(HasPage):
     notes: Sequence[str] = ()
     waits: Mapping[str, Any] = field(default_factory=dict)
     job: str = ""
+    last_start: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "RunReport | None":
         """The report of which this is the data; None if it is none that this version wrote."""
-        later = ("waits", "job")
+        later = ("waits", "job", "last_start")
         needed = {each.name for each in fields(cls) if each.name not in later}
         if not data.keys() >= {"schema", *needed} or data["schema"] != SCHEMA:
             return None
@@ -261,6 +263,7 @@ def _text_parts(report: RunReport, *, above: bool) -> Iterator[Part]:
     for title, items in (
         ("killed, because their programs left them behind", _killed(report)),
         ("logs that are not complete", report.broken_logs),
+        ("starts", _starts(report)),
     ):
         if items:
             yield Section(title, [Items(items[:_NAMED], max(0, len(items) - _NAMED))])
@@ -287,6 +290,25 @@ def _end_line(state: str, group: Sequence[Row]) -> str:
         where = f" on {len(hosts)} hosts"
     some = "process" if len(group) == 1 else "processes"
     return f"{some} {ranges_text(row['index'] for row in group)}{where}: {state}"
+
+
+def _starts(report: RunReport) -> list[str]:
+    """Each start of a run that was restarted, or that went on from a checkpoint."""
+    last = {**report.last_start, "cause": report.cause, "summary": "", "at": ""}
+    starts = [*report.restarts, last]
+    if len(starts) == 1 and last.get("from_step") is None:
+        return []
+    return [_start_line(number, start) for number, start in enumerate(starts, 1)]
+
+
+def _start_line(number: int, start: Mapping[str, Any]) -> str:
+    step, processes = start.get("from_step"), start.get("processes", ())
+    some = "process" if len(processes) == 1 else "processes"
+    who = f", {some} {ranges_text(processes)}" if processes else ""
+    since = "" if step is None else f", from step {step}"
+    until = f", until {start['at']}" if start["at"] else ""
+    why = f": {start['summary']}" if start["summary"] else ""
+    return f"start {number}{who}{since}{until}: {start['cause']}{why}"
 
 
 def _killed(report: RunReport) -> list[str]:
@@ -586,11 +608,10 @@ def _clamped(at: float, end: float) -> float:
 
 def _lists(report: RunReport) -> Iterator[Section]:
     """What else happened."""
-    restarts = [f"{each['at']}: {each['summary']}" for each in report.restarts]
     stalls = [", ".join(map(str, each.values())) for each in report.stalls]
     for title, lines in (
         ("Notes", list(report.notes)),
-        ("Restarts", restarts),
+        ("Starts", _starts(report)),
         ("Without progress", stalls),
         ("Killed, because their programs left them behind", _killed(report)),
         ("Refused connections", list(report.refused)),

@@ -19,6 +19,7 @@ from ...process.events import (
     Profiled,
     Pulse,
     Raised,
+    Restored,
     Spawned,
     Stacks,
     Stalled,
@@ -68,6 +69,7 @@ class ProcessState:
         collectives: Number of collective operations that it has begun.
         waiting_at: Since when it waits in a collective operation.
         saving: Whether it writes or reads a checkpoint.
+        restored: The step of the checkpoint from which its program goes on; None if it told none.
         cooperates: Whether its program calls `reached_preemption`.
         stopped: Whether `reached_preemption` was true in it.
         profiled: What became of its profile; None if it has begun none.
@@ -99,6 +101,7 @@ class ProcessState:
     collectives: int = 0
     waiting_at: float | None = None
     saving: bool = False
+    restored: int | None = None
     cooperates: bool = False
     stopped: bool = False
     profiled: Profiled | None = None
@@ -197,6 +200,8 @@ class ProcessState:
                 self.clock = event
             case Compiled():
                 self._compile(event)
+            case Restored(step):
+                self.restored = step
             case Cooperates():
                 self.cooperates = True
             case Stopped():
