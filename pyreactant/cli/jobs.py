@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = App(
     no_args_is_help=True,
-    help="Jobs on this machine, Slurm, TPU slices and Ray.",
+    help="Jobs on this machine, Slurm, TPU slices, Ray and Kubernetes.",
     epilog=examples(
         "pyreactant jobs list",
         "pyreactant jobs logs 3f9a --follow",
@@ -318,6 +318,40 @@ def clean(
     if not jobs:
         records = [record for _, record, _ in store.rows() if record is not None]
         end_if_left(*records, say=True)
+
+
+@app.command(epilog=examples("pyreactant jobs adopt --on kubernetes 3f9a"))
+def adopt(
+    job_id: Annotated[
+        str, typer.Argument(metavar="NAME", help="Id of the job, the end of it, or its JobSet.")
+    ],
+    on: Annotated[str, typer.Option(help="Where the job runs: kubernetes.")],
+    context: Annotated[
+        str | None,
+        typer.Option(help="Context of the kubeconfig.", show_default="the current one"),
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="Namespace.", show_default="of the context")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take over a job that another shell has submitted, also on another machine.
+
+    The other commands then know it here, too.
+    """
+    from ..runs import store
+    from ..runs.places.kubernetes.adopt import adopt as adopted
+
+    if on != "kubernetes":
+        raise InvalidArgumentError(
+            f"--on must be kubernetes, whose cluster keeps the jobs itself, got {on!r}"
+        )
+    record = adopted(job_id, context, namespace)
+    current = store.status_of(record)
+    if as_json:
+        print(json.dumps(store.as_json(record.id, record, current)))
+    else:
+        _print_status(record, current)
 
 
 def _in_slurm(name: str) -> "JobId | None":

@@ -305,9 +305,13 @@ def create(
     settings: Mapping[str, Any],
     *,
     origin: str = "submit",
+    adopted: tuple[str, float] | None = None,
     **spec: Any,
 ) -> Record:
     """Make the folder of a new job, hold its lock and write job.json; arguments as of `Record`.
+
+    Args:
+        adopted: Id and time of a job that has been submitted elsewhere.
 
     Raises:
         RequirementError: The state folder cannot be written, or its disk is full.
@@ -315,7 +319,7 @@ def create(
     with written(jobs_folder()):
         private_folder(jobs_folder())
         while True:
-            folder = jobs_folder().resolve() / new_id()
+            folder = jobs_folder().resolve() / (adopted[0] if adopted else new_id())
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
                 break
@@ -328,7 +332,7 @@ def create(
             target=target,
             settings=dict(settings),
             origin=origin,
-            created=time.time(),
+            created=adopted[1] if adopted else time.time(),
             host=os.uname().nodename,
             pid=os.getpid(),
             spec=spec,

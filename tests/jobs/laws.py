@@ -265,6 +265,13 @@ def removed(target: pr.targets.Target) -> None:
     until(lambda: "waiting" in "".join(job.logs()))
     until(lambda: job.status().state == "running")
     shutil.rmtree(job.folder)
+    if target.kind == "kubernetes":  # the cluster keeps it, and any shell can take it over
+        shown = json.loads(pyreactant("adopt", job.id[-4:], "--on", "kubernetes", "--json"))
+        assert (shown["id"], shown["state"]) == (job.id, "running")
+        job = pr.Job.find(job.id)
+        assert (job.record.what, job.target) == ("program.py:waits", target)
+        until(lambda: "waiting" in "".join(job.logs(1)))
+        assert job.cancel().state == "cancelled"
     until(lambda: not _running(job.id))
     if target.kind == "slurm":
         queue = ["squeue", "--me", "--noheader", "--states=RUNNING,PENDING"]

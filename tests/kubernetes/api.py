@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import json
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -41,6 +42,8 @@ GROUPS = {
     "jobs": ("batch", "v1", "Job"),
     "networkpolicies": ("networking.k8s.io", "v1", "NetworkPolicy"),
     "jobsets": ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    "events": ("", "v1", "Event"),
+    "workloads": ("kueue.x-k8s.io", "v1beta1", "Workload"),
 }
 NAMESPACES = ("default", "team")
 OWNER, VIEWER = "token-of-the-owner", "token-of-a-viewer"
@@ -74,6 +77,8 @@ class Run:
     def __init__(self, jobset: Object, folder: Path, waiting: Object) -> None:
         self.jobset, self.folder, self.waiting = jobset, folder, waiting
         self.process: subprocess.Popen[bytes] | None = None
+        self.generation = 0
+        self.begun = time.time()
 
     @property
     def wanted(self) -> set[str]:
@@ -85,7 +90,7 @@ class Run:
 
     def start(self, secrets: list[Object]) -> None:
         """Start the pods."""
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         manifest = self.folder.with_suffix(".yaml")
         manifest.write_text(yaml.safe_dump_all([*secrets, self.jobset]))
         inside = 'ip link set lo up && exec "$@"'
@@ -105,6 +110,16 @@ class Run:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
+    def suspend(self) -> None:
+        """End the pods, as JobSet does when Kueue suspends a job."""
+        self.end()
+        if self.process is not None:
+            self.process.wait(60)
+            (self.folder / "state.json").unlink()
+        self.process = None
+        self.generation += 1
+        shutil.rmtree(self.folder / "sent", ignore_errors=True)
+
     @property
     def is_over(self) -> bool:
         """Whether no pod runs."""
@@ -120,6 +135,8 @@ class Run:
     def pods(self) -> list[Object]:
         """Its pods, as the API shows them."""
         state, found = self.state, []
+        if self.jobset["spec"].get("suspend"):
+            return []
         attempt, namespace = state["attempt"], self.jobset["metadata"]["namespace"]
         (jobs,) = self.jobset["spec"]["replicatedJobs"]
         each = jobs["template"]["spec"]["completions"]
@@ -127,7 +144,7 @@ class Run:
             known = state["pods"].get(name, {})
             if known.get("removed"):
                 continue
-            suffix = hashlib.sha256(f"{name}{attempt}".encode()).hexdigest()[:5]
+            suffix = hashlib.sha256(f"{name}{attempt}{self.generation}".encode()).hexdigest()[:5]
             index = str(process % each)
             metadata = {
                 "name": f"{name}-{suffix}",
@@ -154,7 +171,7 @@ class Run:
             waiting = {"waiting": self.waiting}
             status = {"phase": "Pending", "container": {**own, "ready": False, "state": waiting}}
         elif (code := known["code"]) is None:
-            running = {"running": {"startedAt": _now()}}
+            running = {"running": {"startedAt": _time(self.begun)}}
             status = {"phase": "Running", "container": {**own, "ready": True, "state": running}}
         else:
             end = {
@@ -178,7 +195,11 @@ class Run:
             job = f"{name}-{jobs['name']}-{replica}"
             failure = state["failed"].get(job)
             conditions = [{"type": "Failed", "status": "True", **failure}] if failure else []
-            metadata = {"name": job, "labels": labels(self.jobset, replica, state["attempt"])}
+            metadata = {
+                "name": job,
+                "uid": job,
+                "labels": labels(self.jobset, replica, state["attempt"]),
+            }
             found.append(
                 _object("jobs", {"metadata": metadata, "status": {"conditions": conditions}})
             )
@@ -223,7 +244,7 @@ class Run:
                     "status": "True",
                     "reason": reason,
                     "message": message,
-                    "lastTransitionTime": _now(),
+                    "lastTransitionTime": _time((self.folder / "state.json").stat().st_mtime),
                 }
             ]
         return status
@@ -255,8 +276,12 @@ def _object(kind: str, body: Object) -> Object:
     return {"apiVersion": f"{group}/{version}" if group else version, "kind": name, **body}
 
 
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
 def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return _time(time.time())
 
 
 class Api:
@@ -267,6 +292,9 @@ class Api:
         starts: Whether pods start; else they wait, as `waiting` says.
         waiting: Why pods wait that have not started.
         faults: Answers that come in place of the next ones: status, headers and content.
+        hangs: How many of the next requests have no answer.
+        cuts: How many of the next answers that are streams break off in their first line.
+        oldest: The oldest version from which a watch can go on.
         seen: Method and path of every request.
     """
 
@@ -278,6 +306,11 @@ class Api:
         self.starts = True
         self.waiting = {"reason": "ContainerCreating"}
         self.faults: list[tuple[int, dict[str, str], bytes]] = []
+        self.hangs = self.cuts = self.oldest = 0
+        self.ended = threading.Event()
+        self._version = 1
+        self._changes: list[tuple[int, str, str, str, Object]] = []
+        self._known: dict[tuple[str, str, str], Object] = {}
         self.seen: list[tuple[str, str]] = []
         self._lock = threading.RLock()
 
@@ -308,19 +341,107 @@ class Api:
             if verb == "create":
                 return 201, self._create(kind, namespace, body, query)
             if verb == "list":
-                items = [o for o in self._all(kind, namespace) if _has(o, query)]
+                self._note_changes()
+                if "watch" in query:
+                    self._check_version(query)
+                    return 200, self._watch(kind, namespace, query)
+                mine = [o for (k, n, _), o in self._known.items() if (k, n) == (kind, namespace)]
+                metadata = {"resourceVersion": str(self._version)}
+                items = [o for o in mine if _has(o, query)]
                 name = GROUPS[kind][2]
                 return 200, {
-                    **_object(kind, {"metadata": {}, "items": items}),
+                    **_object(kind, {"metadata": metadata, "items": items}),
                     "kind": f"{name}List",
                 }
             if found["log"]:
                 owner = self._one("pods", namespace, name)["metadata"]["labels"]
-                return 200, self.runs[owner["jobset.sigs.k8s.io/jobset-name"]].log(name, query)
+                run = self.runs[owner["jobset.sigs.k8s.io/jobset-name"]]
+                data = run.log(name, query)
+                return 200, self._follow(run, name, query) if "follow" in query else data
             there = self._one(kind, namespace, name)
             if verb == "delete":
                 self._delete(kind, namespace, name)
             return 200, there
+
+    def _note_changes(self) -> None:
+        """Give a version to every object that is new, or another one."""
+        there = {
+            (kind, namespace, one["metadata"]["name"]): one
+            for kind in GROUPS
+            for namespace in NAMESPACES
+            for one in self._all(kind, namespace)
+        }
+        for key in self._known.keys() - there.keys():
+            self._change("DELETED", key, self._known.pop(key))
+        for key, one in there.items():
+            before = self._known.get(key)
+            version = before and before["metadata"]["resourceVersion"]
+            metadata = {**one["metadata"], "resourceVersion": version}
+            if before != {**one, "metadata": metadata}:
+                self._known[key] = self._change("MODIFIED" if before else "ADDED", key, one)
+
+    def _change(self, kind: str, key: tuple[str, str, str], one: Object) -> Object:
+        self._version += 1
+        metadata = {**one["metadata"], "resourceVersion": str(self._version)}
+        made = {**one, "metadata": metadata}
+        self._changes.append((self._version, kind, *key[:2], made))
+        return made
+
+    def _check_version(self, query: dict[str, list[str]]) -> None:
+        version = int(query["resourceVersion"][0])
+        if version < self.oldest:
+            raise Refused(410, "Expired", f"too old resource version: {version} ({self.oldest})")
+
+    def _watch(self, kind: str, namespace: str, query: dict[str, list[str]]) -> Iterator[bytes]:
+        version = int(query["resourceVersion"][0])
+        deadline = time.monotonic() + float(query["timeoutSeconds"][0])
+        while time.monotonic() < deadline and not self.ended.wait(0.05):
+            with self._lock:
+                self._collect()
+                self._note_changes()
+                new = [c for c in self._changes if c[0] > version]
+            for version, what, *where, one in new:  # noqa: B007 - the last one counts
+                if where == [kind, namespace] and _has(one, query):
+                    yield json.dumps({"type": what, "object": one}).encode() + b"\n"
+
+    def _follow(self, run: Run, name: str, query: dict[str, list[str]]) -> Iterator[bytes]:
+        sent, ended = 0, False
+        while not ended and not self.ended.wait(0.05):
+            try:
+                with self._lock:
+                    pod = self._one("pods", run.jobset["metadata"]["namespace"], name)
+                    (container,) = pod["status"]["containerStatuses"]
+                    ended = "terminated" in container["state"]
+                    data = run.log(name, query)
+            except Refused:  # the pod was removed
+                return
+            if len(data) > sent:
+                yield data[sent:]
+                sent = len(data)
+
+    def suspend(self, name: str) -> None:
+        """Suspend a JobSet, as Kueue does."""
+        with self._lock:
+            self._set_suspended(name, True)
+            self.runs[name].suspend()
+
+    def resume(self, name: str) -> None:
+        """Let a JobSet run."""
+        with self._lock:
+            self._set_suspended(name, False)
+            self._start("default")
+
+    def _set_suspended(self, name: str, value: bool) -> None:
+        before = self.objects["jobsets", "default", name]
+        now = {**before, "spec": {**before["spec"], "suspend": value}}
+        self.objects["jobsets", "default", name] = self.runs[name].jobset = now
+
+    def put(self, kind: str, name: str, **body: Any) -> None:
+        """An object that somebody else makes, such as Kueue."""
+        metadata = {"name": name, "uid": name, "labels": body.pop("labels", {})}
+        with self._lock:
+            one = _object(kind, {"metadata": metadata, **body})
+            self.objects[kind, "default", name] = one
 
     def _all(self, kind: str, namespace: str) -> list[Object]:
         if kind in ("pods", "jobs"):
@@ -370,7 +491,8 @@ class Api:
         """Start the pods whose Secrets are there."""
         for run in self.runs.values():
             secrets = [self.objects.get(("secrets", namespace, name)) for name in run.wanted]
-            if self.starts and run.process is None and all(secrets):
+            held = run.jobset["spec"].get("suspend")
+            if self.starts and not held and run.process is None and all(secrets):
                 run.start([secret for secret in secrets if secret])
 
     def _delete(self, kind: str, namespace: str, name: str) -> None:
@@ -395,7 +517,8 @@ class Api:
                 del self.objects[key]
 
     def close(self) -> None:
-        """End all pods."""
+        """End all pods, and all answers."""
+        self.ended.set()
         for run in self.runs.values():
             run.end()
         for run in self.runs.values():
@@ -408,6 +531,13 @@ def _has(one: Object, query: dict[str, list[str]]) -> bool:
     for part in filter(None, query.get("labelSelector", [""])[0].split(",")):
         key, given, value = part.partition("=")
         if key not in own or (given and own[key] != value):
+            return False
+    for part in filter(None, query.get("fieldSelector", [""])[0].split(",")):
+        path, _, value = part.partition("=")
+        found: Any = one
+        for key in path.split("."):
+            found = found.get(key, {})
+        if found != value:
             return False
     return True
 
@@ -436,7 +566,7 @@ def _discovery(path: str) -> Object:
             "singularName": name.lower(),
             "namespaced": True,
             "kind": name,
-            "verbs": ["create", "delete", "get", "list"],
+            "verbs": ["create", "delete", "get", "list", "watch"],
         }
         for kind, (own, version, name) in GROUPS.items()
         if group == (f"{own}/{version}" if own else version)
@@ -455,6 +585,11 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         content = self.rfile.read(length)
         self.api.seen.append((self.command, self.path))
+        if self.api.hangs:
+            self.api.hangs -= 1
+            self.api.ended.wait(120)
+            self.close_connection = True
+            return
         headers: dict[str, str] = {}
         if self.api.faults:
             code, headers, data = self.api.faults.pop(0)
@@ -465,6 +600,9 @@ class _Handler(BaseHTTPRequestHandler):
                 code, answer = self.api.answer(self.command, self.path, token, body)
             except Refused as refused:
                 code, answer = refused.code, refused.body
+            if isinstance(answer, Iterator):
+                self._stream(answer)
+                return
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             kind = "text/plain" if isinstance(answer, bytes) else "application/json"
             headers = {"Content-Type": kind}
@@ -474,6 +612,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _stream(self, parts: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with contextlib.suppress(OSError):  # whoever asked is gone
+            for part in parts:
+                if self.api.cuts:
+                    self.api.cuts -= 1
+                    half = part[: len(part) // 2]
+                    self.wfile.write(b"%x\r\n" % len(part) + half)
+                    self.close_connection = True
+                    return
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+            self.wfile.write(b"0\r\n\r\n")
 
     do_GET = do_POST = do_DELETE = _serve
 

@@ -1,6 +1,7 @@
 """What pods have written, brought into a record: whole, and each line once."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ class Pod:
     def __init__(self) -> None:
         self.lines: list[tuple[str, bytes]] = []
 
-    def log(self, _: str, since: str = "") -> bytes:
+    def log(self, _: str, since: str = "", *, follow: bool = False) -> Iterator[list[bytes]]:
         assert not since or (len(since) == 20 and since.endswith("Z")), since
         there = [at.encode() + b" " + text for at, text in self.lines if at[:19] >= since[:19]]
-        return b"".join(there)
+        yield []
+        yield [line for line in there if line.endswith(b"\n")]
 
 
 def pod(name: str = "pod-0", attempt: int = 0) -> Any:

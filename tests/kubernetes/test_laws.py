@@ -14,7 +14,7 @@ from tests.kubernetes.api import Api, running
 
 pytestmark = pytest.mark.timeout(900)
 
-LAWS = ("value", "raises", "cancelled", "script", "killed")
+LAWS = ("value", "arrays", "raises", "faults", "cancelled", "removed", "script", "killed")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyreactant.runs.places.kubernetes.states import status_of
+from pyreactant.runs.places.kubernetes.states import queue_reason, status_of, warnings
 from pyreactant.runs.record import Status
 
 Object = dict[str, Any]
@@ -139,3 +139,32 @@ CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
 )
 def test_status(one: Object, pods: list[Object], jobs: list[Object], expected: Status) -> None:
     assert status_of(one, pods, jobs, each=4) == expected
+
+
+def event(name: str, at: str, message: str) -> Object:
+    return {"involvedObject": {"name": name}, "lastTimestamp": at, "message": message}
+
+
+def test_the_last_warning_of_a_pod_is_said() -> None:
+    events = [
+        event("pod-0", "2026-11-28T10:00:00Z", "older"),
+        event("pod-0", "2026-11-28T10:00:09Z", 'secret "pr-1" not found'),
+        event("of another job", "2026-11-28T10:00:10Z", "Back-off"),
+    ]
+    said = 'pod-0 cannot start: secret "pr-1" not found'
+    assert next(warnings([pod(0), pod(1)], events)) == said
+    assert [*warnings([pod(1)], events)] == []
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([], ""),
+        ([("QuotaReserved", "True", "reserved"), ("Admitted", "True", "admitted")], ""),
+        ([("QuotaReserved", "False", "16 more needed")], "16 more needed"),
+        ([("Evicted", "True", "Preempted for another")], "Preempted for another"),
+    ],
+)
+def test_why_kueue_lets_it_wait(conditions: list[tuple[str, str, str]], said: str) -> None:
+    found = [dict(zip(("type", "status", "message"), one, strict=True)) for one in conditions]
+    assert queue_reason([{"status": {"conditions": found}}]) == said

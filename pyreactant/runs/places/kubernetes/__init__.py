@@ -33,17 +33,26 @@ from ...queued.workers import without_owner
 from ...record import Record, Status
 from ..target import Target
 from . import manifest, start
-from .brought import bring_log, unpack_end
+from .brought import bring_log, follow_log, unpack_end
 from .client import Cluster, NoAnswerError, Object, cluster_at
 from .settings import PodSettings
-from .states import attempt_of, process_of, status_of, unusable
+from .states import (
+    attempt_of,
+    has_started,
+    process_of,
+    queue_reason,
+    status_of,
+    unusable,
+    warnings,
+)
+from .watch import watch_of
 
 _SECRET = 1 << 20
 """Bytes that one Secret can hold."""
 _WORK = 900 << 10
 """Bytes that the packed code of a job may have, beside which the Secret has room for the rest."""
-_PATIENCE, _END, _FRESH = 60.0, 120.0, 2.0
-"""Seconds for a request that changes something, until a job is gone, and that an answer counts."""
+_PATIENCE, _END = 60.0, 120.0
+"""Seconds for a request that changes something, and until a job is gone."""
 _NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 
@@ -155,29 +164,33 @@ class Kubernetes(PodSettings, Target):
             return _gone(record, _NOT_STARTED)
         if jobset["metadata"].get("deletionTimestamp"):
             return record.status()
-        selector = f"{manifest.JOBSET}/jobset-name={name}"
+        labels = _labels(record)
         pods: list[Object] = []
         jobs: list[Object] = []
         status = status_of(jobset, pods, jobs, self.pods)
-        if status.state in ("starting", "failed"):  # the pods say why
-            if status.ended:  # what was said before the end does not count
-                pods, jobs = cluster.listed("pods", selector), cluster.listed("jobs", selector)
-            else:
-                pods = _recent(cluster, "pods", selector)
+        if status.state == "queued" and self.queue:
+            why = queue_reason(_kueues(cluster, jobset))
+            status = dataclasses.replace(status, reason=status.reason + (why and f": {why}"))
+        elif status.state == "failed":  # what was said before the end does not count
+            pods, jobs = cluster.listed("pods", labels)[0], cluster.listed("jobs", labels)[0]
             status = status_of(jobset, pods, jobs, self.pods)
-        if not status.ended and (why := self._never(pods)):
-            cluster.delete("jobsets", name)
-            status = Status("failed", f"environment: {why}", ExitCode.MISSING, cause="environment")
+        elif status.state == "starting":  # the pods say why
+            pods = watch_of(cluster, "pods", labels).objects()
+            status = status_of(jobset, pods, jobs, self.pods)
+            if why := self._never(cluster, pods):
+                cluster.delete("jobsets", name)
+                why = f"environment: {why}"
+                status = Status("failed", why, ExitCode.MISSING, cause="environment")
         return record.write_status(status)
 
-    def _never(self, pods: Sequence[Object]) -> str:
+    def _never(self, cluster: Cluster, pods: Sequence[Object]) -> str:
         """Why a pod cannot run that has waited for longer than `start_timeout`; "" if none has."""
-        for pod, why in unusable(pods):
-            made = calendar.timegm(
-                time.strptime(pod["metadata"]["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ")
-            )
-            if time.time() - made > self.start_timeout:
-                return f"{why}; name another image by {argument('image')}, and submit again"
+        late = [pod for pod in pods if _waits(pod) > self.start_timeout]
+        for _, why in unusable(late):
+            return f"{why}; name another image by {argument('image')}, and submit again"
+        if any(not has_started(pod) for pod in late):  # such as one that lacks a Secret
+            for why in warnings(late, watch_of(cluster, "events", _WARNINGS).objects()):
+                return f"{why}; mend it, and submit again"
         return ""
 
     def logs(self, record: Record, process: int) -> Path:
@@ -185,17 +198,16 @@ class Kubernetes(PodSettings, Target):
         handle = record.handle()
         if handle.get("started") and not handle.get("fetched"):
             with contextlib.suppress(NoAnswerError):  # what came before is there
-                if pod := self._pod(record, process):
-                    return bring_log(_cluster_of(handle), record, process, pod)
+                cluster = _cluster_of(handle)
+                if record.status().ended:
+                    pods = cluster.listed("pods", _labels(record))[0]
+                else:
+                    pods = watch_of(cluster, "pods", _labels(record)).objects()
+                own = [pod for pod in pods if process_of(pod, self.pods) == process]
+                if own:
+                    bring = bring_log if record.status().ended else follow_log
+                    return bring(cluster, record, process, max(own, key=attempt_of))
         return record.log(process)
-
-    def _pod(self, record: Record, process: int) -> Object | None:
-        """The last pod of a process; None if the cluster has none."""
-        replica, name = process // self.pods, manifest.name_of(record)
-        selector = f"{manifest.JOBSET}/jobset-name={name},{manifest.JOBSET}/job-index={replica}"
-        pods = _recent(_cluster_of(record.handle()), "pods", selector)
-        own = [pod for pod in pods if process_of(pod, self.pods) == process]
-        return max(own, key=attempt_of, default=None)
 
     def fetch(self, record: Record) -> None:
         """As `Target.fetch`; logs of pods that the cluster has removed are not there."""
@@ -213,8 +225,7 @@ class Kubernetes(PodSettings, Target):
     def _bring(self, record: Record) -> None:
         """Bring all logs that there are, and what process 0 has sent."""
         cluster = _cluster_of(record.handle())
-        selector = f"{manifest.JOBSET}/jobset-name={manifest.name_of(record)}"
-        for pod in cluster.listed("pods", selector):
+        for pod in cluster.listed("pods", _labels(record))[0]:
             process = process_of(pod, self.pods)
             bring_log(cluster, record, process, pod)
             if process == 0:
@@ -285,21 +296,38 @@ def _cluster_of(handle: Mapping[str, Any]) -> Cluster:
     return cluster_at(handle["context"] or None, handle["namespace"])
 
 
-_answers: dict[tuple[Cluster, str, str], tuple[float, list[Object]]] = {}
+def _labels(record: Record) -> str:
+    """What selects the pods and Jobs of a job."""
+    return f"{manifest.JOBSET}/jobset-name={manifest.name_of(record)}"
 
 
-def _recent(cluster: Cluster, kind: str, selector: str) -> list[Object]:
-    """The objects with some labels, as the cluster said within the last two seconds."""
-    asked, there = _answers.get((cluster, kind, selector), (-_FRESH, []))
-    if time.monotonic() - asked >= _FRESH:
-        there = cluster.listed(kind, selector)
-        _answers[cluster, kind, selector] = time.monotonic(), there
-    return there
+_WARNINGS = "involvedObject.kind=Pod,type=Warning"
+"""What selects the events of pods that say what is wrong."""
+
+
+def _waits(pod: Object) -> float:
+    """Seconds since a pod has a node; 0 if it has none."""
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "True":
+            at = condition.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"]
+            return time.time() - calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
+    return 0.0
+
+
+def _kueues(cluster: Cluster, jobset: Object) -> list[Object]:
+    """What Kueue has of a JobSet; nothing if the user may not read it, or there is no Kueue."""
+    labels = f"kueue.x-k8s.io/job-uid={jobset['metadata']['uid']}"
+    try:
+        return watch_of(cluster, "workloads", labels).objects()
+    except NoAnswerError:
+        raise
+    except RequirementError:
+        return []
 
 
 def _jobset(cluster: Cluster, name: str) -> Object | None:
-    """A JobSet, by a list that serves all jobs; None if the cluster has no more of it."""
-    for jobset in _recent(cluster, "jobsets", manifest.LABEL):
+    """A JobSet, by a watch that serves all jobs; None if the cluster has no more of it."""
+    for jobset in watch_of(cluster, "jobsets", manifest.LABEL).objects():
         if jobset["metadata"]["name"] == name:
             return jobset
     return cluster.get("jobsets", name)  # it may be newer than the list
@@ -335,7 +363,7 @@ def _of_job(record: Record) -> dict[str, bytes]:
     return {
         "secret": secrets.token_hex(32).encode(),
         "requirements.txt": "".join(f"{line}\n" for line in lines).encode(),
-        "work.tar.xz": work,
+        "work.tar.bz2": work,
     }
 
 
@@ -346,7 +374,7 @@ def _of_package() -> dict[str, bytes]:
     packed = _packed(package, package.name)
     assert len(packed) < _SECRET - (64 << 10), "pyreactant itself fits in a Secret"
     return {
-        "pyreactant.tar.xz": packed,
+        "pyreactant.tar.bz2": packed,
         "start.py": Path(start.__file__).read_bytes(),
     }
 
@@ -362,6 +390,6 @@ def _requirements() -> Iterator[str]:
 def _packed(folder: Path, name: str) -> bytes:
     """A folder as an archive."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:xz") as archive:
+    with tarfile.open(fileobj=content, mode="w:bz2") as archive:
         archive.add(folder, name, filter=without_owner)
     return content.getvalue()

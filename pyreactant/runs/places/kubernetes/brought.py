@@ -6,8 +6,10 @@ program begins so, for the supervisor puts the process's index before each.
 """
 
 import base64
+import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import io
 import json
@@ -15,16 +17,18 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ....base.errors import PyReactantError
 from ....base.files import unpack
 from ...record import Record, private_folder, report_in, written
 from ...supervisor.metrics import FILE as METRICS
 from ...supervisor.report import RunReport
 from .client import Cluster
-from .states import Object, attempt_of
+from .states import Object, attempt_of, end_of, has_started
 
 MARK = b"pyreactant-end "
 MOST = 1 << 20
@@ -63,9 +67,21 @@ def _digest(data: bytes) -> bytes:
     return f"sha256:{hashlib.sha256(data).hexdigest()}".encode()
 
 
-def bring_log(cluster: Cluster, record: Record, process: int, pod: Object) -> Path:
-    """Add what is new of a pod's log to the file of its process, and name the file."""
-    attempt = attempt_of(pod)
+def bring_log(
+    cluster: Cluster, record: Record, process: int, pod: Object, *, follow: bool = False
+) -> Path:
+    """Add what is new of a pod's log to the file of its process, and name the file.
+
+    Several threads and shells may do it at the same time.
+
+    Args:
+        cluster: The cluster.
+        record: The job.
+        process: The index of the process.
+        pod: Its pod.
+        follow: Whether to go on until the container has ended.
+    """
+    attempt, name = attempt_of(pod), pod["metadata"]["name"]
     file = folder_of(record, attempt) / f"process-{process}.log"
     state = _state_file(record, process, attempt)
     with written(file.parent):
@@ -73,16 +89,54 @@ def bring_log(cluster: Cluster, record: Record, process: int, pod: Object) -> Pa
         private_folder(state.parent)
         descriptor = os.open(state, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # another shell may follow it, too
-            noted = os.pread(descriptor, _STATE, 0)
-            before = _Brought(**json.loads(noted)) if noted.strip() else _Brought()
-            after = _add(cluster, pod["metadata"]["name"], process, file, _end_file(state), before)
-            if after != before:  # one block, which a process that is killed has written or not
-                text = json.dumps(dataclasses.asdict(after)).encode()
-                os.pwrite(descriptor, text.ljust(_STATE), 0)
+            first, last = _noted(descriptor), ("", 0)
+            since = _SECOND.sub("", first.time) if first.pod == name else ""
+            for lines in cluster.log(name, since, follow=follow):
+                new = [*_stamped(lines, last)]
+                last = (new[-1][0], new[-1][1]) if new else last
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                before = _noted(descriptor)
+                if before.pod not in (name, first.pod):
+                    break  # a later pod of this process is brought
+                if before.pod != name:
+                    before = dataclasses.replace(before, pod=name, time="", same=0)
+                after = _add(new, process, file, _end_file(state), before)
+                if after != before:  # one block, which a process that is killed has written or not
+                    text = json.dumps(dataclasses.asdict(after)).encode()
+                    os.pwrite(descriptor, text.ljust(_STATE), 0)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
     return file
+
+
+_followed: dict[str, threading.Thread] = {}
+"""The threads that follow logs, by the pods' uids."""
+_whole: set[str] = set()
+"""The pods whose whole logs have been brought."""
+
+
+def follow_log(cluster: Cluster, record: Record, process: int, pod: Object) -> Path:
+    """As `bring_log`; a thread goes on with it, and the log of a pod that has ended comes once."""
+    file = folder_of(record, attempt_of(pod)) / f"process-{process}.log"
+    own = pod["metadata"]["uid"]
+    if not has_started(pod) or own in _whole:
+        return file
+    if end_of(pod) is not None:
+        bring_log(cluster, record, process, pod)
+        _whole.add(own)
+    elif own not in _followed or not _followed[own].is_alive():
+        bring_log(cluster, record, process, pod)
+        follow = functools.partial(bring_log, cluster, record, process, pod, follow=True)
+        _followed[own] = threading.Thread(target=_quietly, args=(follow,), daemon=True)
+        _followed[own].start()
+    return file
+
+
+def _quietly(follow: Callable[[], object]) -> None:
+    """Follow a log until something is wrong, which `bring_log` then says to whoever asks next."""
+    with contextlib.suppress(PyReactantError):
+        follow()
 
 
 def folder_of(record: Record, attempt: int) -> Path:
@@ -117,30 +171,38 @@ class _Brought:
     end: int = 0
 
 
-def _add(
-    cluster: Cluster, pod: str, process: int, file: Path, end: Path, before: _Brought
-) -> _Brought:
-    """Add the lines of a pod that have come since."""
-    if before.pod != pod:
-        before = dataclasses.replace(before, pod=pod, time="", same=0)
-    time, same, skip = before.time, before.same, before.same
-    lines: dict[bool, list[bytes]] = {True: [], False: []}
-    for line in cluster.log(pod, _SECOND.sub("", time)).splitlines(keepends=True):
+def _noted(descriptor: int) -> _Brought:
+    """Up to where a log has been brought."""
+    noted = os.pread(descriptor, _STATE, 0)
+    return _Brought(**json.loads(noted)) if noted.strip() else _Brought()
+
+
+def _stamped(lines: Iterable[bytes], last: tuple[str, int]) -> Iterator[tuple[str, int, bytes]]:
+    """The time of each line, its number among those with this time, and its text."""
+    time, same = last
+    for line in lines:
         stamp, _, text = line.partition(b" ")
         at = stamp.decode("ascii", "replace")
-        if not line.endswith(b"\n") or at < time:  # it is not whole yet, or known
-            continue
-        if at == before.time and skip:
-            skip -= 1
-            continue
         time, same = at, same + 1 if at == time else 1
-        lines[text.startswith(MARK)].append(text.removeprefix(b"[%d] " % process))
+        yield time, same, text
+
+
+def _add(
+    lines: Iterable[tuple[str, int, bytes]], process: int, file: Path, end: Path, before: _Brought
+) -> _Brought:
+    """Add the lines that come after those that have been brought."""
+    time, same = before.time, before.same
+    new: dict[bool, list[bytes]] = {True: [], False: []}
+    for at, number, text in lines:
+        if (at, number) > (time, same):
+            time, same = at, number
+            new[text.startswith(MARK)].append(text.removeprefix(b"[%d] " % process))
     return dataclasses.replace(
         before,
         time=time,
         same=same,
-        size=_appended(file, before.size, lines[False]),
-        end=_appended(end, before.end, lines[True]),
+        size=_appended(file, before.size, new[False]),
+        end=_appended(end, before.end, new[True]),
     )
 
 

@@ -10,7 +10,7 @@ import ipaddress
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -21,6 +21,8 @@ Object = dict[str, Any]
 
 _CONNECT, _ANSWER = 5.0, 30.0
 """Seconds for a connection, and for an answer."""
+_WATCH = 60
+"""Seconds until the API ends a watch, so that one whose connection is dead does not stay."""
 _TRANSIENT = (429, 500, 502, 503, 504)
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """What a pod with a service account has of its own cluster."""
@@ -30,6 +32,8 @@ _GROUPS = {
     "jobs": "/apis/batch/v1",
     "pods": "/api/v1",
     "secrets": "/api/v1",
+    "events": "/api/v1",
+    "workloads": "/apis/kueue.x-k8s.io/v1beta1",
 }
 _INSTALL = (
     "install JobSet 0.10 or later: kubectl apply --server-side -f https://github.com/"
@@ -39,6 +43,10 @@ _INSTALL = (
 
 class NoAnswerError(RequirementError):
     """The API does not answer now; it may answer later."""
+
+
+class GoneError(NoAnswerError):
+    """The API does not know any more what has changed since a version; it must be read anew."""
 
 
 class Cluster:
@@ -123,14 +131,38 @@ class Cluster:
             return self._object(data)
         raise self._refusal(status, data, f"to read {kind}/{name}")
 
-    def listed(self, kind: str, selector: str) -> list[Object]:
-        """The objects that have some labels."""
-        status, data = self._answer(
-            "GET", f"{self._path(kind)}?{urlencode({'labelSelector': selector})}"
-        )
+    def listed(self, kind: str, selector: str) -> tuple[list[Object], str]:
+        """The objects that have some labels, and the version from which on to watch them.
+
+        Args:
+            kind: A plural, such as "pods".
+            selector: The labels; of events the fields.
+        """
+        status, data = self._answer("GET", self._path(kind) + _selecting(kind, selector))
         if status == 200:
-            return list(self._object(data).get("items", ()))
+            read = self._object(data)
+            return list(read.get("items") or ()), read["metadata"].get("resourceVersion", "")
         raise self._refusal(status, data, f"to list {kind}")
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[Object | None]:
+        """What becomes of these objects: first None, then events, until the API ends it.
+
+        Raises:
+            GoneError: The version is too old.
+        """
+        more = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
+        path = self._path(kind) + _selecting(kind, selector, timeoutSeconds=_WATCH, **more)
+        for lines in self._lines(path, f"to watch {kind}"):
+            if not lines:
+                yield None
+            for line in lines:
+                event = self._object(line, "type")
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise self._refusal(
+                        status.get("code", 500), json.dumps(status).encode(), f"to watch {kind}"
+                    )
+                yield event
 
     def delete(self, kind: str, name: str, *, patience: float = 0.0) -> None:
         """Ask for the end of an object and of what it owns; nothing if it does not exist."""
@@ -139,26 +171,46 @@ class Cluster:
         if status not in (200, 202, 404):
             raise self._refusal(status, data, f"to delete {kind}/{name}")
 
-    def log(self, pod: str, since: str = "") -> bytes:
-        """The output of a pod's container, each line with its time; empty if there is none.
+    def log(self, pod: str, since: str = "", *, follow: bool = False) -> Iterator[list[bytes]]:
+        """The output of a pod's container: lines, each with its time; none if there is none.
 
         Args:
             pod: The pod's name.
             since: The time from which on, in whole seconds; "" for all.
+            follow: Whether to go on until the container has ended.
         """
         query = {"container": "main", "timestamps": "true"}
         if since:
             query["sinceTime"] = since
-        status, data = self._answer("GET", f"{self._path('pods', pod)}/log?{urlencode(query)}")
-        if status in (400, 404):  # it has not started yet, or is gone
-            return b""
-        if status == 200:
-            return data
-        raise self._refusal(status, data, f"to read the log of {pod}")
+        if follow:
+            query["follow"] = "true"
+        path = f"{self._path('pods', pod)}/log?{urlencode(query)}"
+        yield from self._lines(path, f"to read the log of {pod}", absent=(400, 404))
 
     def _path(self, kind: str, name: str = "") -> str:
         path = f"{_GROUPS[kind]}/namespaces/{quote(self.namespace, safe='')}/{kind}"
         return f"{path}/{quote(name, safe='')}" if name else path
+
+    def _lines(self, path: str, what: str, absent: tuple[int, ...] = ()) -> Iterator[list[bytes]]:
+        """The whole lines of an answer, as they come: first none, when it begins."""
+        with self._send("GET", path, silence=_WATCH + _CONNECT, stream=True) as response:
+            try:
+                if response.status in absent:  # it has not started yet, or is gone
+                    return
+                if response.status != 200:
+                    raise self._refusal(response.status, response.read(), what)
+                yield []
+                rest = b""
+                while data := response.read1(1 << 16):
+                    *lines, rest = (rest + data).splitlines(keepends=True)
+                    if rest.endswith(b"\n"):
+                        lines, rest = [*lines, rest], b""
+                    if lines:
+                        yield lines
+            except _broken() as error:
+                raise NoAnswerError(f"{self} has broken off an answer ({_reason(error)})") from None
+            finally:
+                response.close()  # an answer that is not whole cannot be followed by another
 
     def _answer(
         self, method: str, path: str, body: Object | None = None, *, patience: float = 0.0
@@ -184,6 +236,20 @@ class Cluster:
 
     def _once(self, method: str, path: str, body: Object | None) -> tuple[int, bytes, float]:
         """Status, content and Retry-After of an answer."""
+        response = self._send(method, path, body)
+        wait = response.headers.get("Retry-After", "")
+        return response.status, response.data, float(wait) if wait.isdecimal() else 0.0
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        silence: float | None = None,
+        stream: bool = False,
+    ) -> Any:
+        """An answer, whose content is still to be read if it is a stream."""
         import urllib3
 
         # A login that is over is renewed by this.
@@ -191,30 +257,29 @@ class Cluster:
         login = {s["key"]: s["value"] for s in settings if s["in"] == "header" and s["value"]}
         json_body = {"Content-Type": "application/json"} if body is not None else {}
         try:
-            response = self._pool.request(
+            return self._pool.request(
                 method,
                 self._configuration.host.rstrip("/") + path,
                 body=None if body is None else json.dumps(body).encode(),
                 headers={"Accept": "application/json, */*", **json_body, **login},
-                timeout=urllib3.Timeout(connect=_CONNECT, read=_ANSWER),
+                timeout=urllib3.Timeout(connect=_CONNECT, read=silence or _ANSWER),
                 retries=False,
+                preload_content=not stream,
             )
         except urllib3.exceptions.SSLError as error:
             raise RequirementError(
                 f"{self} is not trusted ({_reason(error)}): its certificate, or the login's, does "
                 "not fit the kubeconfig; get the kubeconfig anew"
             ) from None
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except _broken() as error:
             raise NoAnswerError(
                 f"{self} cannot be reached ({_reason(error)}); see whether it runs, and whether "
                 "this machine may reach it: kubectl version"
             ) from None
-        wait = response.headers.get("Retry-After", "")
-        return response.status, response.data, float(wait) if wait.isdecimal() else 0.0
 
-    def _object(self, data: bytes) -> Object:
+    def _object(self, data: bytes, key: str = "kind") -> Object:
         with contextlib.suppress(ValueError):
-            if isinstance(read := json.loads(data), dict) and "kind" in read:
+            if isinstance(read := json.loads(data), dict) and key in read:
                 return read
         raise NoAnswerError(
             f"{self} gave no answer of the API of Kubernetes, but {_said(data)!r}; see whether the "
@@ -239,6 +304,8 @@ class Cluster:
                         f"{argument('namespace')}"
                     )
             return RequirementError(f"{self} has no JobSet; {_INSTALL}")
+        if status == 410:
+            return GoneError(f"{self} must be asked anew {what}: {said}")
         if status in (400, 409, 413, 422):
             return InvalidArgumentError(f"{self} refused {what}: {said}")
         return NoAnswerError(f"{self} answered {status} {what}: {said}")
@@ -283,6 +350,18 @@ def _configured(configuration: Any, context: str | None) -> tuple[str, str]:
 def cluster_at(context: str | None, namespace: str | None) -> Cluster:
     """A cluster, whose connections are kept."""
     return Cluster(context, namespace)
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """What a connection raises."""
+    import urllib3
+
+    return urllib3.exceptions.HTTPError, OSError
+
+
+def _selecting(kind: str, selector: str, **more: Any) -> str:
+    by = "fieldSelector" if kind == "events" else "labelSelector"
+    return f"?{urlencode({by: selector, **more})}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -37,13 +37,17 @@ JOBSET = "jobset.sigs.k8s.io"
 """What the labels of JobSet begin with."""
 LABEL = "pyreactant/job"
 """The label that has the job's id."""
+NOTED = "pyreactant/record"
+"""The annotation with what another shell needs to take a job over."""
+TOLD = ("program", "kind", "copies", "requirements", "env")
+"""What `NOTED` has of the rest of a record."""
 WORKERS = "worker"
 """The one replicated job of a JobSet: its pods are ``NAME-worker-SLICE-POD``."""
 GRACE = 20.0
 """Seconds that programs have to end by themselves."""
 KEYS = {
-    "": ("secret", "requirements.txt", "work.tar.xz"),
-    "-code": ("pyreactant.tar.xz", "start.py"),
+    "": ("secret", "requirements.txt", "work.tar.bz2"),
+    "-code": ("pyreactant.tar.bz2", "start.py"),
 }
 """The keys of each Secret, by the end of its name."""
 
@@ -102,8 +106,9 @@ def _jobset(target: PodSettings, record: Record) -> dict[str, Any]:
     metadata = _metadata(target, record, name_of(record))
     if target.queue:
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = target.queue
+    metadata["annotations"] = {NOTED: noted(record)}
     if slices > 1:  # else the pods of one slice may lie in several
-        metadata["annotations"] = {_EXCLUSIVE: "cloud.google.com/gke-nodepool"}
+        metadata["annotations"][_EXCLUSIVE] = "cloud.google.com/gke-nodepool"
     lifetime = {} if target.lifetime is None else {"activeDeadlineSeconds": _seconds(target)}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -132,6 +137,13 @@ def _jobset(target: PodSettings, record: Record) -> dict[str, Any]:
             ],
         },
     }
+
+
+def noted(record: Record) -> str:
+    """What is told of a record: neither folders of this machine nor secrets."""
+    spec = {key: record.spec[key] for key in TOLD if key in record.spec}
+    told = {"what": record.what, "settings": record.settings, "created": record.created}
+    return json.dumps({**told, "spec": spec})
 
 
 def _seconds(target: PodSettings) -> int:

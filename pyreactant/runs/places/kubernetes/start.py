@@ -26,7 +26,7 @@ def main() -> None:
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"pyreactant: the image must have Python 3.11 or later, and has {version}")
     for archive in ("pyreactant", "work"):
-        with tarfile.open(f"{SENT}/{archive}.tar.xz") as opened:
+        with tarfile.open(f"{SENT}/{archive}.tar.bz2") as opened:
             opened.extractall(HERE)  # noqa: S202 - of the submitting user
     sys.path.insert(0, HERE)
     from pyreactant.base.errors import ExitCode

@@ -45,6 +45,20 @@ def process_of(pod: Object, pods: int) -> int:
     return int(metadata["labels"][f"{_LABEL}job-index"]) * pods + int(own)
 
 
+def end_of(pod: Object) -> Object | None:
+    """How a pod's container ended; None if it has not."""
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        if end := container.get("state", {}).get("terminated"):
+            return dict(end)
+    return None
+
+
+def has_started(pod: Object) -> bool:
+    """Whether a pod's container has a log."""
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    return any("waiting" not in container.get("state", {"waiting": 1}) for container in statuses)
+
+
 def status_of(jobset: Object, pods: Iterable[Object], jobs: Iterable[Object], each: int) -> Status:
     """How a job stands.
 
@@ -84,6 +98,29 @@ def unusable(pods: Iterable[Object]) -> Iterator[tuple[Object, str]]:
                 yield pod, f"{what}: {waiting['reason']}{said}"
 
 
+def warnings(pods: Iterable[Object], events: Iterable[Object]) -> Iterator[str]:
+    """What the cluster has said last of pods, such as of a Secret that one lacks.
+
+    Args:
+        pods: The pods.
+        events: The events of pods that are warnings.
+    """
+    names = {pod["metadata"]["name"] for pod in pods}
+    for event in sorted(events, key=lambda one: str(one.get("lastTimestamp") or ""), reverse=True):
+        if (name := event["involvedObject"]["name"]) in names:
+            yield f"{name} cannot start: {event.get('message') or event.get('reason', '')}"
+
+
+def queue_reason(workloads: Iterable[Object]) -> str:
+    """Why Kueue does not start a job: what is missing, or what ended it; "" if it does not say."""
+    for workload in workloads:
+        for kind, value in (("QuotaReserved", "False"), ("Evicted", "True")):
+            for condition in workload.get("status", {}).get("conditions", ()):
+                if (condition["type"], condition["status"]) == (kind, value):
+                    return str(condition.get("message") or condition.get("reason", ""))
+    return ""
+
+
 def _last_attempt(pods: Iterable[Object]) -> Sequence[Object]:
     there = [*pods]
     last = max(map(attempt_of, there), default=0)
@@ -102,7 +139,7 @@ def _failed(condition: Object, pods: Iterable[Object], jobs: Iterable[Object], e
     for job in jobs:
         if (_condition(job, "Failed") or {}).get("reason") == "DeadlineExceeded":
             return _status("timeout", "the job reached its --deadline")
-    ends = [(process_of(pod, each), pod, end) for pod in pods if (end := _end(pod))]
+    ends = [(process_of(pod, each), pod, end) for pod in pods if (end := end_of(pod))]
     for process, _, end in ends:
         if process == 0 and (said := _message(end)):
             return _status(str(said["cause"]), str(said["summary"]), int(said["exit_code"]))
@@ -124,14 +161,6 @@ def _status(cause: str, why: str, code: int | None = None) -> Status:
     state = "preempted" if cause == "preempted" else "failed"
     code = EXIT_CODES[cause] if code is None else code
     return Status(state, f"{cause}: {why}", code, cause=cause)
-
-
-def _end(pod: Object) -> Object | None:
-    """How a pod's container ended; None if it has not."""
-    for container in pod.get("status", {}).get("containerStatuses", ()):
-        if end := container.get("state", {}).get("terminated"):
-            return dict(end)
-    return None
 
 
 def _message(end: Object) -> Object | None:
