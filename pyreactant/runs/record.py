@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import FileError, RequirementError
+from ..base.errors import FileError, RequirementError, StateError
 from ..base.files import check_home, replacing, state_folder
 from .spec import is_made_of
 
@@ -315,6 +315,7 @@ def create(
 
     Raises:
         RequirementError: The state folder cannot be written, or its disk is full.
+        StateError: Another shell adopts this job at the same time.
     """
     with written(jobs_folder()):
         private_folder(jobs_folder())
@@ -323,6 +324,11 @@ def create(
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
                 break
+            if adopted:
+                raise StateError(
+                    f"another shell adopts the job {folder.name} at this moment; see it with: "
+                    f"pyreactant jobs status {folder.name}"
+                )
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         record = Record(

@@ -277,6 +277,14 @@ def test_code_and_environment(folder: Path) -> None:
     assert "large (101 MiB)" in message
 
 
+def test_two_shells_adopt_a_job() -> None:
+    own = "20260101-000000-ab12"
+    record = _record.create("x", "kubernetes", {}, adopted=(own, 1.0))
+    with pytest.raises(pr.StateError, match=f"another shell adopts the job {own} at this moment"):
+        _record.create("x", "kubernetes", {}, adopted=(own, 1.0))
+    _record.release(record)
+
+
 def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
     assert "there is no job 4711" in missing("4711")
     assert "a job id is like" in missing("../..")
