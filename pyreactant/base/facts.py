@@ -249,6 +249,16 @@ def nvidia_gpus_of_driver(root: Path = ROOT) -> int:
     return sum(1 for _ in root.glob("proc/driver/nvidia/gpus/*/information"))
 
 
+def gpu_serials(root: Path = ROOT) -> tuple[str, ...]:
+    """The UUIDs of NVIDIA GPUs, as the driver lists them in order of their bus addresses."""
+    found = []
+    for file in sorted(root.glob("proc/driver/nvidia/gpus/*/information")):
+        with contextlib.suppress(OSError):
+            lines = (line.partition(":") for line in file.read_text().splitlines())
+            found += [text.strip() for name, _, text in lines if name == "GPU UUID"]
+    return tuple(found)
+
+
 def amd_gpus(root: Path = ROOT) -> int:
     """AMD GPUs, by the nodes of AMD's driver.
 

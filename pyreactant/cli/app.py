@@ -32,6 +32,7 @@ from ..base.steps import Level
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
 from . import shells
+from .burnin import app as burnin
 from .checkpoints import app as checkpoints
 from .command import App, Group, examples
 from .crosscheck import (
@@ -131,6 +132,7 @@ app.command(
 )(run)
 app.add_typer(jobs, name="jobs")
 app.add_typer(checkpoints, name="checkpoints")
+app.add_typer(burnin, name="burnin")
 app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
 app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
 app.command(epilog=PLAN_EXAMPLES)(plan)
@@ -183,7 +185,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    if context.invoked_subcommand != "run":
+    if context.invoked_subcommand not in ("run", "burnin"):
         check_names()
         return
     from ..runs.supervisor.unstarted import others_told

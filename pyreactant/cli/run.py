@@ -5,6 +5,8 @@ import dataclasses
 import json
 import os
 import shlex
+import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +17,7 @@ from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_
 from ..base.outputs import STDOUT, reserved_stdout, write_output
 from ..base.say import say
 from ..base.settings import JOB
-from .command import Beside, examples
+from .command import Beside, duration, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
@@ -119,6 +121,16 @@ def run(
         ),
         Beside(excludes="--json --dry-run --detach"),
     ] = None,
+    require_burnin: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Start only with a burn-in's certificate of this machine in which nothing failed; "
+            "in the foreground here only.",
+        ),
+        Beside(excludes="--detach --dry-run --manifest", enables="--burnin-age"),
+    ] = None,
+    burnin_age: Annotated[float, duration(help="How old that certificate may be.")] = 86400.0,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -141,6 +153,13 @@ def run(
     `pyreactant tpu gc` deletes them; otherwise they delete themselves when their lifetime is over.
     """
     words = ["-m", *program] if module else program
+    if require_burnin is not None:
+        if on not in (None, "local"):
+            raise InvalidArgumentError(
+                f"--require-burnin is for a run in the foreground here, also with srun, got --on "
+                f"{on}; write it into the script that runs there"
+            )
+        _check_burnin(require_burnin, burnin_age, settings.get("platform"))
     if manifest is not None:
         from ..runs import submit
 
@@ -154,6 +173,19 @@ def run(
         code = _elsewhere(spec, detach=detach, dry_run=dry_run, as_json=as_json)
     if code:
         raise typer.Exit(code)
+
+
+def _check_burnin(path: Path, longest: float, platform: str | None) -> None:
+    """Refuse to start without a certificate of this machine; all processes end."""
+    from ..base.facts import gpu_serials
+    from ..check.burnin.certificate import check_age, check_machine, read_certificate
+    from ..runs.supervisor.unstarted import others_told
+
+    with others_told():
+        certificate = read_certificate(path)
+        check_age(certificate, path, longest, time.time())
+        serials = () if platform == "cpu" else gpu_serials()
+        check_machine(certificate, path, socket.gethostname(), serials)
 
 
 def _here(
@@ -175,7 +207,7 @@ def _here(
         print(f"# in {Path.cwd()}, not copied")
         print(shlex.join(["pyreactant", "run", *command_line(options), *folder, "--", *words]))
         return 0
-    return _reported(options, supervise) if as_json else _listed(options, supervise)
+    return _reported(options, supervise) if as_json else listed(options, supervise)
 
 
 def _reported(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
@@ -199,7 +231,7 @@ def _reported(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -
             )
     folder = options.folder or keeper.new_folder()
     with reserved_stdout():
-        code = _listed(dataclasses.replace(options, folder=folder), supervise)
+        code = listed(dataclasses.replace(options, folder=folder), supervise)
         if alone or resolve().process_index == 0:
             own = run_folder(folder, env_int("SLURM_RESTART_COUNT") or 0)
             _print_report(os.environ.get(JOB) if alone else None, folder, code, report_in(own))
@@ -219,7 +251,11 @@ def _print_report(
     write_output(f"{json.dumps(document, indent=2)}\n", STDOUT, overwrite=True)
 
 
-def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
+BURN_IN = ("-m", "pyreactant.check.burnin.member")
+"""The program of a burn-in."""
+
+
+def listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
     """Supervise the run, with a record for `pyreactant jobs` if it is a job of its own."""
     from ..runs import keeper
     from ..runs.call import kind_of
@@ -245,10 +281,12 @@ def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> 
 
 
 def _typed(options: "RunOptions") -> Sequence[str]:
-    """The program of a run; that of a cross-check, which starts such runs, as its user types it."""
+    """The program of a run; that of a command which starts such runs, as its user types it."""
     words = options.program
     if list(words[:2]) == _WORKER:
         return words[2:]
+    if tuple(words[:2]) == BURN_IN:
+        return ["burnin"]
     if list(words[:2]) != ["-m", "pyreactant.crosscheck"] or len(words) != 4:
         return words
     from ..check.request import read_request

@@ -51,6 +51,18 @@ def run_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> 
         InvalidArgumentError: The secret is too short.
         FileError: The file cannot be read or created, or other users can read it.
     """
+    base = user_key(environ)
+    # Each run has its own key, so messages of one run prove nothing in another.
+    this_run = f"{group.run_id} {group.coordinator_address}".encode()
+    return hmac.digest(base, this_run, hashlib.sha256)
+
+
+def user_key(environ: Mapping[str, str] = os.environ) -> bytes:
+    """The user's secret, from which those of runs are made; as for `run_secret`.
+
+    Raises:
+        InvalidArgumentError, FileError: As `run_secret`.
+    """
     path = environ.get(SECRET_FILE)
     if environ.get(SECRET):
         base, source = os.fsencode(environ[SECRET]), SECRET
@@ -64,9 +76,7 @@ def run_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> 
             f"{source} must hold a secret of {_MIN_LENGTH} characters or more, got {len(base)}; "
             "make one with: python -c 'import secrets; print(secrets.token_hex())'"
         )
-    # Each run has its own key, so messages of one run prove nothing in another.
-    this_run = f"{group.run_id} {group.coordinator_address}".encode()
-    return hmac.digest(base, this_run, hashlib.sha256)
+    return base
 
 
 def meeting_secret(secret: bytes) -> str:

@@ -1,0 +1,1 @@
+"""A burn-in: rounds on devices and links, the verdict over what they measured, a certificate."""

@@ -1,0 +1,123 @@
+"""What a burn-in measured, as plain data: process 0 writes it after each round."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..records.plain import Plain
+
+SCHEMA = 1
+
+_KEPT = 400
+"""Times that are kept of each round and device or group; then each second one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Plain):
+    """A process of the burn-in, and its machine.
+
+    Attributes:
+        process: Its index.
+        host: Name of the machine.
+        devices: Position, kind, platform and the runtime's id of each of its devices.
+        processor: Model of the machine's processor.
+        cores: Cores that the process may use.
+        serials: Serial numbers (UUIDs) of the machine's GPUs.
+        facts: Versions and settings.
+    """
+
+    process: int
+    host: str
+    devices: tuple[Mapping[str, Any], ...]
+    processor: str
+    cores: int
+    serials: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Plain):
+    """What one process measured in a round, on a device alone or in a group of processes.
+
+    Attributes:
+        round: Name of the round.
+        process: The process that measured.
+        device: Position of the device; None for a group.
+        group: The processes that took part; only its own for a device.
+        checked: Number of results that were checked.
+        wrong: Number of those that were wrong.
+        where: What was wrong first.
+        digests: How often results had which bits, where there is no reference.
+        seconds: Times of single calls.
+        nbytes: Bytes that each call moved; 0 where it computed.
+    """
+
+    round: str
+    process: int
+    device: int | None
+    group: tuple[int, ...]
+    checked: int = 0
+    wrong: int = 0
+    where: str = ""
+    digests: Mapping[str, int] = field(default_factory=dict)
+    seconds: tuple[float, ...] = ()
+    nbytes: int = 0
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a later measure of the same is added to."""
+        return self.round, self.process, self.device, self.group
+
+    def with_later(self, later: "Measure") -> "Measure":
+        """Both together."""
+        digests = dict(self.digests)
+        for digest, count in later.digests.items():
+            digests[digest] = digests.get(digest, 0) + count
+        seconds = self.seconds + later.seconds
+        return replace(
+            later,
+            checked=self.checked + later.checked,
+            wrong=self.wrong + later.wrong,
+            where=self.where or later.where,
+            digests=digests,
+            seconds=seconds if len(seconds) <= _KEPT else seconds[::2],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Plain):
+    """All that a burn-in measured so far.
+
+    Attributes:
+        schema: `SCHEMA` of the version that wrote it.
+        began: Seconds since 1970, by the clock of process 0.
+        ended: The same of the last round.
+        asked: Seconds that were asked for.
+        finished: Whether it ended by itself, when its time was over.
+        runtime: Versions of the runtime, by name.
+        members: The processes.
+        rounds: Names of the rounds of one turn.
+        ran: How often each round ran, and its seconds in all.
+        measures: What was measured.
+        clocks: For each process, how far its clock was ahead of process 0's by the quickest
+            message; of a long burn-in in the first half, and in the second.
+    """
+
+    began: float
+    ended: float
+    asked: float
+    finished: bool
+    runtime: Mapping[str, str]
+    members: tuple[Member, ...]
+    rounds: tuple[str, ...]
+    ran: Mapping[str, tuple[float, ...]]
+    measures: tuple[Measure, ...]
+    clocks: tuple[tuple[float, ...], ...]
+    schema: int = SCHEMA
+
+
+def merged(earlier: dict[tuple[Any, ...], Measure], later: Iterable[Measure]) -> None:
+    """Add measures to those of before."""
+    for measure in later:
+        before = earlier.get(measure.key)
+        earlier[measure.key] = measure if before is None else before.with_later(measure)

@@ -1,0 +1,126 @@
+"""The rounds of a burn-in as data: what runs on devices alone, and in which groups of processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...arrays.text import bytes_text
+
+
+class What(StrEnum):
+    """What a round does."""
+
+    PRODUCTS = "products"
+    CHAINS = "chains"
+    COPIES = "copies from the host"
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round.
+
+    Attributes:
+        what: What it does.
+        dtype: Element type of products.
+        nbytes: Bytes that each device gives to a copy or a collective operation.
+        groups: Groups of processes, each of which runs the collective by itself; none for rounds
+            of single devices.
+        pairs: Whether the groups are pairs, whose times are those of links.
+    """
+
+    what: What
+    dtype: str = ""
+    nbytes: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
+    pairs: bool = False
+
+    @property
+    def name(self) -> str:
+        """Such as "products of float32" or "all-reduce of 4 KiB"; not unique."""
+        if self.dtype:
+            return f"{self.what} of {self.dtype}"
+        return f"{self.what} of {bytes_text(self.nbytes)}" if self.nbytes else str(self.what)
+
+
+_TOURNAMENT = 16
+"""Up to so many processes each meets each other; above, it meets those at distances 1, 2, 4, ..."""
+
+SMALL, LARGE = 4096, 2**22
+"""Bytes of a collective that shows the latency, and of one that shows the bandwidth on CPU."""
+
+
+def rounds_of(processes: int, platform: str) -> list[Round]:
+    """One turn of rounds.
+
+    Args:
+        processes: Number of processes.
+        platform: "cpu", "gpu" or "tpu".
+    """
+    large = LARGE if platform == "cpu" else 2**26
+    dtypes = {"cpu": ("float32", "bfloat16"), "tpu": ("float32", "bfloat16", "int8")}
+    chosen = dtypes.get(platform, ("float32", "bfloat16", "float16", "int8"))
+    rounds = [Round(What.PRODUCTS, dtype=dtype) for dtype in chosen]
+    rounds += [Round(What.CHAINS), Round(What.COPIES, nbytes=large)]
+    kinds = [(What.ALL_REDUCE, SMALL), (What.ALL_REDUCE, large), (What.ALL_GATHER, large)]
+    for groups in halves(processes):
+        pairs = processes == 2
+        rounds += [Round(w, nbytes=n, groups=groups, pairs=pairs) for w, n in kinds]
+    if processes > 2:
+        for groups in pairings(processes):
+            rounds += [Round(w, nbytes=n, groups=groups, pairs=True) for w, n in kinds[:2]]
+    return rounds
+
+
+def halves(processes: int) -> list[tuple[tuple[int, ...], ...]]:
+    """All processes, then both halves, then their halves, as long as each has more than two.
+
+    Examples:
+        >>> halves(4)
+        [((0, 1, 2, 3),)]
+        >>> len(halves(8)), halves(8)[-1]
+        (2, ((0, 1, 2, 3), (4, 5, 6, 7)))
+    """
+    levels: list[tuple[tuple[int, ...], ...]] = [(tuple(range(processes)),)]
+    while max(map(len, levels[-1])) > 4:
+        level = [part for group in levels[-1] for part in _halved(group)]
+        levels.append(tuple(level))
+    return levels
+
+
+def _halved(group: Sequence[int]) -> list[tuple[int, ...]]:
+    middle = len(group) // 2
+    return [tuple(group[:middle]), tuple(group[middle:])]
+
+
+def pairings(processes: int) -> list[tuple[tuple[int, ...], ...]]:
+    """Rounds of disjoint pairs: a tournament of few processes, O(log n) rounds of many.
+
+    Examples:
+        >>> pairings(3)
+        [((1, 2),), ((0, 2),), ((0, 1),)]
+        >>> len(pairings(4096))
+        12
+    """
+    if processes > _TOURNAMENT:
+        return _by_distance(processes)
+    # The circle method: one stays, the others move on; with an odd number one has no partner.
+    circle: list[int | None] = [*range(processes), *([None] if processes % 2 else [])]
+    rounds = []
+    for _ in range(len(circle) - 1):
+        middle = len(circle) // 2
+        pairs = zip(circle[:middle], reversed(circle[middle:]), strict=True)
+        both = [(a, b) for a, b in pairs if a is not None and b is not None]
+        rounds.append(tuple(sorted((min(pair), max(pair)) for pair in both)))
+        circle = [circle[0], circle[-1], *circle[1:-1]]
+    return rounds
+
+
+def _by_distance(processes: int) -> list[tuple[tuple[int, ...], ...]]:
+    rounds, distance = [], 1
+    while distance < processes:
+        firsts = (i for i in range(processes) if not i & distance and i + distance < processes)
+        rounds.append(tuple((i, i + distance) for i in firsts))
+        distance *= 2
+    return rounds

@@ -1,0 +1,358 @@
+"""What a burn-in found, by the numbers that it recorded and nothing else.
+
+A wrong result of a device alone is the device's. A wrong result of a group is explained by a device
+or process in it that is wrong by itself; else by the process that is in every wrong pair; else
+by the link; a larger group is named only if nothing smaller in it is wrong.
+
+Times are compared among equals by their medians. One is slow if it is more than `FACTOR` times the
+middle of all, and further from it than `RANKS` robust standard deviations: 1.4826 times the median
+absolute deviation (F. Hampel, JASA 69, 1974), of the equals and of its own repetitions.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from ...arrays.text import bytes_text, seconds_text
+from ..records.plain import Plain
+from .record import Measure, Member, Record
+
+K = TypeVar("K")
+
+FACTOR = 2.0
+RANKS = 6.0
+_ROBUST = 1.4826
+_LEAST = 8
+"""Times of each that a comparison needs."""
+
+CLOCK = 1.0
+"""Seconds that a clock may be ahead of the others, or behind."""
+DRIFT = 0.25
+"""Seconds that it may move against them within a burn-in."""
+
+
+class State(StrEnum):
+    """What is known of a device, a host or a link."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SUSPICIOUS = "suspicious"
+    UNTESTED = "not tested"
+
+
+class Kind(StrEnum):
+    """What a finding is about."""
+
+    DEVICE = "device"
+    PROCESS = "process"
+    LINK = "link"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Plain):
+    """What is known of one device, process, link or group.
+
+    Attributes:
+        kind: What it is.
+        name: Such as "device 11 (host n3)".
+        state: The verdict.
+        reasons: Why, if it is not passed.
+        processes: The processes that it belongs to.
+        device: Position of the device; None for the others.
+    """
+
+    kind: Kind
+    name: str
+    state: State
+    reasons: tuple[str, ...]
+    processes: tuple[int, ...]
+    device: int | None = None
+
+
+def judge(record: Record) -> list[Finding]:
+    """Everything that was tested, or should have been, with its state."""
+    devices = _devices(record)
+    failed = {f.processes[0] for f in devices if f.state is State.FAILED}
+    guilty, groups, explained = _wrong_groups(record, failed)
+    slow, links = _links(record)
+    processes = [_process(record, member, guilty, slow) for member in record.members]
+    pairs = [
+        _link(record, pair, groups, explained, links) for pair in sorted({*links, *_pairs(record)})
+    ]
+    larger = [
+        Finding(
+            Kind.GROUP,
+            f"processes {', '.join(map(str, group))}",
+            State.FAILED,
+            (f"{wrong}, and nothing smaller in it is: one of these {len(group)}",),
+            group,
+        )
+        for group, wrong in groups.items()
+        if len(group) != 2
+    ]
+    return [*devices, *processes, *pairs, *larger]
+
+
+def slow_ones(times: Mapping[K, Sequence[float]]) -> dict[K, float]:
+    """Those that are much slower than their equals, each with its median over the middle's.
+
+    Args:
+        times: Times of each, of the same work.
+
+    Examples:
+        >>> slow_ones({name: [t] * 8 for name, t in zip("abcd", (1.0, 1.1, 0.9, 5.0))})
+        {'d': 5.0}
+    """
+    enough = {name: sorted(each) for name, each in times.items() if len(each) >= _LEAST}
+    medians = {name: statistics.median(each) for name, each in enough.items()}
+    if len(medians) < 2:
+        return {}
+    middle = statistics.median_low(medians.values())
+    among = statistics.median_low(abs(value - middle) for value in medians.values())
+    slow = {}
+    for name, value in medians.items():
+        own = statistics.median(abs(x - value) for x in enough[name])
+        if value > FACTOR * middle and value - middle > RANKS * _ROBUST * (among + own):
+            slow[name] = value / middle
+    return slow
+
+
+def _devices(record: Record) -> list[Finding]:
+    """The devices, by what they computed alone."""
+    of_device: dict[int, list[Measure]] = defaultdict(list)
+    for measure in record.measures:
+        if measure.device is not None:
+            of_device[measure.device].append(measure)
+    reasons: dict[int, list[tuple[State, str]]] = defaultdict(list)
+    for position, measures in of_device.items():
+        reasons[position] += [(State.FAILED, text) for text in _wrong(measures, record)]
+    for name in record.rounds:
+        for equals in _equals(record).values():
+            measures = [m for m in record.measures if m.round == name and m.device in equals]
+            for position, found in _other_bits(measures):
+                reasons[position].append(found)
+            for position, ratio in slow_ones({m.device: m.seconds for m in measures}).items():
+                assert position is not None
+                text = f"{name}: {ratio:.1f} times as long as on its equals"
+                reasons[position].append((State.SUSPICIOUS, text))
+    return [
+        Finding(
+            Kind.DEVICE,
+            _name(device["position"], member),
+            _state(reasons[device["position"]], tested=device["position"] in of_device),
+            tuple(text for _, text in reasons[device["position"]]),
+            (member.process,),
+            device["position"],
+        )
+        for member in record.members
+        for device in member.devices
+    ]
+
+
+def _wrong(measures: Iterable[Measure], record: Record) -> list[str]:
+    """What one device computed wrongly, with who computed the same rightly."""
+    texts = []
+    for measure in measures:
+        if not measure.wrong:
+            continue
+        right = [
+            str(other.device)
+            for other in record.measures
+            if other.round == measure.round and other.device is not None and not other.wrong
+        ]
+        beside = f"; the same inputs are right on {', '.join(right[:4])}" if right else ""
+        texts.append(
+            f"{measure.round}: {measure.wrong} of {measure.checked} are wrong ({measure.where})"
+            f"{beside}"
+        )
+    return texts
+
+
+def _other_bits(measures: Sequence[Measure]) -> list[tuple[int, tuple[State, str]]]:
+    """Devices of a kind whose bits are not those of the others, or change."""
+    found: list[tuple[int, tuple[State, str]]] = []
+    bits: dict[str, list[int]] = defaultdict(list)
+    for measure in measures:
+        assert measure.device is not None
+        if len(measure.digests) > 1:
+            several = f"{measure.round}: {len(measure.digests)} different results of the same"
+            found.append((measure.device, (State.FAILED, several)))
+        elif measure.digests:
+            bits[next(iter(measure.digests))].append(measure.device)
+    most = max(bits.values(), key=len, default=[])
+    for devices in bits.values():
+        if devices is most or len(bits) < 2:
+            continue
+        clear = 2 * len(most) > sum(map(len, bits.values()))
+        state = State.FAILED if clear else State.SUSPICIOUS
+        text = "other bits than most devices of this kind have"
+        if not clear:
+            text = f"other bits than device {most[0]} has; no majority says which is right"
+        found += [(device, (state, text)) for device in devices]
+        if not clear:
+            found += [(device, (state, "other bits than a device of its kind")) for device in most]
+    return found
+
+
+def _wrong_groups(
+    record: Record, failed: set[int]
+) -> tuple[dict[int, str], dict[tuple[int, ...], str], set[tuple[int, ...]]]:
+    """Processes that make collective operations wrong, the wrong groups that are left, and others.
+
+    Returns:
+        Processes with the reason; groups that nothing smaller explains, with what is wrong; groups
+        that something smaller explains.
+    """
+    counts: dict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for measure in record.measures:
+        if measure.device is None:
+            counts[measure.group][0] += measure.wrong
+            counts[measure.group][1] += measure.checked
+    wrong = {group for group, (bad, _) in counts.items() if bad}
+    explained = {group for group in wrong if failed & set(group)}
+    left = wrong - explained
+    guilty = {}
+    alone = {group for group in left if len(group) == 1}
+    for (process,) in alone:
+        guilty[process] = "collective operations among its own devices are wrong"
+    pairs = [group for group in left if len(group) == 2]
+    for member in record.members:
+        own = [group for group in counts if len(group) == 2 and member.process in group]
+        if len(own) > 1 and all(group in pairs for group in own):
+            guilty[member.process] = "collective operations with every other process are wrong"
+    if len(guilty) == len(record.members) > 1:
+        guilty = {}  # all with all: nobody stands out
+    explained |= {group for group in left if guilty.keys() & set(group)}
+    groups: dict[tuple[int, ...], str] = {}
+    for group in sorted(left - explained, key=lambda group: (len(group), group)):
+        if any(set(smaller) < set(group) for smaller in groups):
+            explained.add(group)
+            continue
+        bad, checked = counts[group]
+        groups[group] = f"{bad} of {checked} results of collective operations are wrong"
+    return guilty, groups, explained
+
+
+def _links(
+    record: Record,
+) -> tuple[dict[int, str], dict[tuple[int, ...], list[str]]]:
+    """Slow processes and slow links.
+
+    A process is slow if even its best link is; the others are compared without its links.
+    """
+    slow: dict[int, str] = {}
+    links: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    names = {m.round for m in record.measures if m.device is None and m.seconds}
+    for name in sorted(names):
+        times: dict[tuple[int, ...], list[float]] = defaultdict(list)
+        nbytes = 0
+        for measure in record.measures:
+            if measure.round == name and measure.device is None and len(measure.group) == 2:
+                times[measure.group] += measure.seconds
+                nbytes = measure.nbytes
+        if len(times) < 3:
+            continue  # no equals to compare with
+        best: dict[int, list[float]] = {}
+        for process in {p for pair in times for p in pair}:
+            own = [each for pair, each in times.items() if process in pair and each]
+            if own:
+                best[process] = min(own, key=statistics.median)
+        for process, ratio in slow_ones(best).items():
+            slow.setdefault(process, f"{name}: {ratio:.1f} times as long with every other process")
+        rest = {pair: each for pair, each in times.items() if not slow.keys() & set(pair)}
+        for pair, ratio in slow_ones(rest).items():
+            middle = statistics.median(rest[pair])
+            links[pair].append(
+                f"{name}: {seconds_text(middle)} ({bytes_text(nbytes / middle)}/s), "
+                f"{ratio:.1f} times the middle of {len(rest)} pairs"
+            )
+    return slow, links
+
+
+def _process(
+    record: Record, member: Member, guilty: Mapping[int, str], slow: Mapping[int, str]
+) -> Finding:
+    reasons = []
+    if member.process in guilty:
+        reasons.append((State.FAILED, guilty[member.process]))
+    if member.process in slow:
+        reasons.append((State.SUSPICIOUS, slow[member.process]))
+    ahead = _ahead(record)
+    if member.process in ahead:
+        offset, drift = ahead[member.process]
+        if abs(offset) > CLOCK:
+            away = f"its clock is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}"
+            reasons.append((State.SUSPICIOUS, away))
+        elif abs(drift) > DRIFT:
+            reasons.append((State.SUSPICIOUS, f"its clock moved by {drift:.2f} s"))
+    tested = any(measure.process == member.process for measure in record.measures)
+    return Finding(
+        Kind.PROCESS,
+        f"process {member.process} (host {member.host})",
+        _state(reasons, tested=tested),
+        tuple(text for _, text in reasons),
+        (member.process,),
+    )
+
+
+def _ahead(record: Record) -> dict[int, tuple[float, float]]:
+    """How far each clock is ahead of the middle one, and how far it moved against it."""
+    if len(record.clocks) < 2:
+        return {}
+    halves = list(zip(*record.clocks, strict=True))
+    middles = [statistics.median_low(half) for half in halves]
+    offsets = [[a - m for a, m in zip(each, middles, strict=True)] for each in record.clocks]
+    return {
+        process: (min(each, key=abs), each[-1] - each[0] if len(each) > 1 else 0.0)
+        for process, each in enumerate(offsets)
+    }
+
+
+def _link(
+    record: Record,
+    pair: tuple[int, ...],
+    groups: Mapping[tuple[int, ...], str],
+    explained: set[tuple[int, ...]],
+    links: Mapping[tuple[int, ...], list[str]],
+) -> Finding:
+    hosts = {member.process: member.host for member in record.members}
+    first, second = (f"process {process} (host {hosts[process]})" for process in pair)
+    if pair in explained:
+        state, reasons = State.UNTESTED, ["wrong, which one of its ends explains"]
+    elif pair in groups:
+        state, reasons = State.FAILED, [groups[pair]]
+    else:
+        reasons = links.get(pair, [])
+        state = State.SUSPICIOUS if reasons else State.PASSED
+    return Finding(Kind.LINK, f"{first} - {second}", state, tuple(reasons), pair)
+
+
+def _pairs(record: Record) -> set[tuple[int, ...]]:
+    return {m.group for m in record.measures if m.device is None and len(m.group) == 2}
+
+
+def _state(reasons: Sequence[tuple[State, str]], *, tested: bool) -> State:
+    states = [state for state, _ in reasons]
+    if State.FAILED in states:
+        return State.FAILED
+    if State.SUSPICIOUS in states:
+        return State.SUSPICIOUS
+    return State.PASSED if tested else State.UNTESTED
+
+
+def _name(position: int, member: Member) -> str:
+    return f"device {position} (process {member.process}, host {member.host})"
+
+
+def _equals(record: Record) -> dict[tuple[Any, ...], list[int]]:
+    """Positions of devices whose results and times should be alike."""
+    kinds: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for member in record.members:
+        for device in member.devices:
+            processor = member.processor if device["platform"] == "cpu" else ""
+            kinds[device["platform"], device["kind"], processor].append(device["position"])
+    return kinds

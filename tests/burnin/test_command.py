@@ -1,0 +1,153 @@
+"""`pyreactant burnin` as users start it: right devices, wrong ones, and runs that end early."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import environment, run
+
+from .hook import Fault
+from .hook import environment as with_fault
+
+PYREACTANT = [sys.executable, "-m", "pyreactant"]
+BURNIN = [*PYREACTANT, "burnin", "--platform", "cpu", "--size", "48"]
+TWO = ["--processes", "2", "--devices-per-process", "1"]
+
+
+def variables(fault: Fault | None = None) -> dict[str, str]:
+    plain = environment(PYREACTANT_SECRET="a secret of more than sixteen characters")
+    return plain if fault is None else {**plain, **with_fault(fault, plain["PYTHONPATH"])}
+
+
+def burnin(folder: Path, *options: str, fault: Fault | None = None) -> Any:
+    return run([*BURNIN, *options], cwd=folder, env=variables(fault), timeout=280)
+
+
+def check(folder: Path, *options: str) -> Any:
+    command = [*PYREACTANT, "burnin", "check", "burnin.json", *options]
+    return run(command, cwd=folder, env=variables())
+
+
+def certificate(folder: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((folder / "burnin.json").read_text())
+    return data
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a burn-in without a fault."""
+    folder = tmp_path_factory.mktemp("right")
+    ended = burnin(folder, *TWO, "--minutes", "0.1", "--html", "burnin.html")
+    assert ended.returncode == 0, ended.stderr
+    assert "burnin: 2 of 2 devices passed in" in ended.stdout
+    assert "not seen: errors that need more than" in ended.stdout
+    return folder
+
+
+def test_a_certificate_and_a_page(right: Path) -> None:
+    made = certificate(right)
+    states = {f["state"] for f in made["findings"] if f["kind"] == "device"}
+    assert states == {"passed"}
+    assert made["versions"]["jax"]
+    assert made["hmac"]
+    assert "Devices, processes and links" in (right / "burnin.html").read_text()
+    accepted = check(right, "--max-age", "24h")
+    assert (accepted.returncode, accepted.stderr) == (0, "")
+
+
+def test_what_check_refuses(right: Path, tmp_path: Path) -> None:
+    old = check(right, "--max-age", "0.001s")
+    assert old.returncode == 3
+    assert "must have ended within the last 0.001s, and is" in old.stderr
+    text = (right / "burnin.json").read_text()
+    (tmp_path / "burnin.json").write_text(text.replace('"passed"', '"failed"', 1))
+    edited = check(tmp_path)
+    assert edited.returncode == 2
+    assert "error: burnin.json: was changed after it was sealed" in edited.stderr
+
+
+def test_a_wrong_device_ends_with_5(tmp_path: Path) -> None:
+    wrong = burnin(tmp_path, *TWO, "--minutes", "0.05", fault=Fault("flip", process=1, every=3))
+    assert wrong.returncode == 5, wrong.stderr
+    text = " ".join(wrong.stdout.split())
+    assert "burnin: 1 of 2 devices passed" in text
+    assert f"device 1 (process 1, host {socket.gethostname()}): FAILED: products of" in text
+    refused = check(tmp_path)
+    assert (refused.returncode, refused.stdout) == (5, wrong.stdout)
+    everything = check(tmp_path, "--exclude-file", "exclude")
+    assert everything.returncode == 5  # no other host is left
+    assert (tmp_path / "exclude").read_text() == f"{socket.gethostname()}\n"
+
+
+def test_a_run_that_requires_a_burn_in(right: Path, tmp_path: Path) -> None:
+    command = [*PYREACTANT, "run", "--platform", "cpu", "--quiet", "--out", tmp_path / "logs"]
+
+    def started(*options: str) -> Any:
+        words = ["--require-burnin", right / "burnin.json", *options, "--", "echo", "began"]
+        return run([*command, *words], env=variables())
+
+    old = started("--burnin-age", "0.001s")
+    assert (old.returncode, old.stdout) == (3, "")
+    assert "must have ended within the last 0.001s" in old.stderr
+    elsewhere = started("--on", "slurm")
+    assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
+    assert "--require-burnin is for a run in the foreground here" in elsewhere.stderr
+    accepted = started()
+    assert (accepted.returncode, accepted.stdout) == (0, "began\n"), accepted.stderr
+
+
+def test_a_killed_process_leaves_a_partial_certificate(tmp_path: Path) -> None:
+    fault = Fault("kill", process=1, dtype="uint32", ndim=1, after=3)
+    lost = burnin(tmp_path, *TWO, "--minutes", "5", fault=fault)
+    assert lost.returncode == 6, lost.stderr
+    assert "PARTIAL: process 1 " in " ".join(lost.stdout.split())
+    made = certificate(tmp_path)
+    assert "process 1 " in made["partial"]
+    assert made["ran"]
+
+
+def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*BURNIN, "--minutes", "10", "--devices-per-process", "2"],
+        cwd=tmp_path,
+        env=variables(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 240
+        while not [*tmp_path.glob("pyreactant-runs/*/burnin-record.json")]:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, error
+    assert "PARTIAL: " in out
+    assert certificate(tmp_path)["partial"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--minutes", "0"], "--minutes must be above 0 and at most 10000, got 0"),
+        (["--size", "4"], "--size must be 8 to 65536, got 4; leave it out"),
+        (["--processes", "0"], "--processes must be 1 to 4096, got 0"),
+        (["--out", "absent/b.json"], "--out absent/b.json"),
+        (["check", "absent.json"], "absent.json: cannot be read (No such file or directory)"),
+    ],
+)
+def test_bad_lines(tmp_path: Path, options: list[str], said: str) -> None:
+    ended = run([*PYREACTANT, "burnin", *options], cwd=tmp_path, env=variables())
+    assert ended.returncode == 2, ended.stderr
+    assert said in ended.stderr

@@ -1,0 +1,108 @@
+"""The rounds on real devices, with faults put into what they compute; and what is named."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyreactant.arrays.runtimes.runtime import current
+from pyreactant.check.burnin.member import member_of
+from pyreactant.check.burnin.record import Measure, merged
+from pyreactant.check.burnin.rounds import Round, What, rounds_of
+from pyreactant.check.burnin.verdict import Finding, Kind, State, judge
+from pyreactant.check.burnin.work import Work
+
+from . import hook
+from .hook import Fault
+from .records import record
+
+PRODUCTS = [Round(What.PRODUCTS, dtype="float32")]
+
+
+@pytest.fixture(scope="module")
+def work(backend: str) -> Iterator[Work]:
+    """The rounds of this process, whose programs have the hook."""
+    if backend != "jax":
+        pytest.skip("a burn-in needs the runtime jax")
+    remove = hook.install()
+    yield Work(current().backend, size=48)
+    remove()
+
+
+@pytest.fixture(autouse=True)
+def right_again() -> Iterator[None]:
+    yield
+    hook.set_fault(None)
+
+
+def found(work: Work, rounds: list[Round], turns: int = 3) -> list[Finding]:
+    """The findings after some turns of rounds."""
+    measures: dict[Any, Measure] = {}
+    for turn in range(turns):
+        for job in rounds:
+            merged(measures, work.run(job, turn))
+    listed = measures.values()
+    return judge(record(listed, members=(member_of(current().backend),)))
+
+
+def odd(findings: list[Finding]) -> dict[int | None, Finding]:
+    return {f.device: f for f in findings if f.state is not State.PASSED}
+
+
+def test_right_devices_pass_every_round(work: Work) -> None:
+    small = [replace(job, nbytes=min(job.nbytes, 4096)) for job in rounds_of(1, "cpu")]
+    findings = found(work, small, turns=2)
+    assert [f.name for f in findings if f.state is State.FAILED] == []
+    devices = [f for f in findings if f.kind is Kind.DEVICE]
+    assert len(devices) == 8
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("flip", device=5),
+        Fault("flip", device=2, every=7),
+        Fault("nan", device=7, every=4),
+        Fault("column", device=0, every=6),
+    ],
+    ids=lambda fault: f"{fault.kind}-{fault.every}",
+)
+def test_a_device_that_computes_wrongly_is_named(work: Work, fault: Fault) -> None:
+    hook.set_fault(fault)
+    wrong = odd(found(work, PRODUCTS))
+    failed = [device for device, f in wrong.items() if f.state is State.FAILED]
+    assert failed == [fault.device]
+    (reason,) = [r for r in wrong[fault.device].reasons if "are wrong" in r]
+    assert "products of float32: " in reason
+    assert "the same inputs are right on " in reason
+
+
+def test_one_result_in_many_is_seen(work: Work) -> None:
+    hook.set_fault(Fault("flip", device=3, after=33, every=1000))
+    assert odd(found(work, PRODUCTS, turns=1)) == {}
+    hook.set_fault(Fault("flip", device=3, after=6, every=1))
+    (finding,) = odd(found(work, PRODUCTS, turns=1)).values()
+    assert finding.reasons[0].startswith("products of float32: 1 of 5 are wrong (other bits than")
+
+
+def test_floats_without_a_reference_are_compared_with_other_devices(work: Work) -> None:
+    hook.set_fault(Fault("flip", device=4, dtype="uint32", ndim=1))
+    (finding,) = odd(found(work, [Round(What.CHAINS)], turns=1)).values()
+    assert (finding.device, finding.state) == (4, State.FAILED)
+    assert finding.reasons == ("other bits than most devices of this kind have",)
+
+
+def test_a_wrong_collective_is_seen(work: Work) -> None:
+    hook.set_fault(Fault("flip", device=1, dtype="int32", ndim=1, every=2))
+    job = Round(What.ALL_REDUCE, nbytes=4096, groups=((0,),))
+    (finding,) = (f for f in found(work, [job], turns=1) if f.state is State.FAILED)
+    assert finding.kind is Kind.PROCESS
+    assert "among its own devices" in finding.reasons[0]
+
+
+def test_a_slow_device_is_suspicious(work: Work) -> None:
+    hook.set_fault(Fault("slow", device=6))
+    wrong = odd(found(work, PRODUCTS))
+    assert wrong[6].state is State.SUSPICIOUS
+    assert "times as long as on its equals" in wrong[6].reasons[0]

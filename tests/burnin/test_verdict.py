@@ -1,0 +1,167 @@
+"""The verdict of a burn-in: a function of recorded numbers, which names what stands out."""
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from pyreactant.check.burnin.record import Measure, Record, merged
+from pyreactant.check.burnin.rounds import What, halves, pairings, rounds_of
+from pyreactant.check.burnin.verdict import Finding, Kind, State, judge, slow_ones
+
+from .records import alone, pair, record
+
+PAIRS = tuple(itertools.combinations(range(4), 2))
+
+
+def devices() -> list[Measure]:
+    return [alone(device) for device in range(4)]
+
+
+def odd(of: Record) -> dict[str, Finding]:
+    """What is not passed, by name."""
+    return {f.name: f for f in judge(of) if f.state is not State.PASSED}
+
+
+def links(slow: dict[tuple[int, ...], float], **more: int) -> Iterator[Measure]:
+    for group in PAIRS:
+        yield from pair(group, slow.get(group, 0.002), **more)
+
+
+def test_all_that_is_right_passes() -> None:
+    findings = judge(record([*devices(), *links({})], clocks=[(0, 0), (0.01, 0.002)] * 2))
+    assert {finding.state for finding in findings} == {State.PASSED}
+    kinds = [finding.kind for finding in findings]
+    assert [kinds.count(k) for k in (Kind.DEVICE, Kind.PROCESS, Kind.LINK)] == [4, 4, 6]
+
+
+def test_a_wrong_device_is_named_with_those_that_are_right() -> None:
+    wrong = alone(2, wrong=4, where="3 rows, the first is 17")
+    found = odd(record([*devices()[:2], wrong, devices()[3]]))
+    assert list(found) == ["device 2 (process 2, host n2)"]
+    assert found["device 2 (process 2, host n2)"].state is State.FAILED
+    assert found["device 2 (process 2, host n2)"].reasons == (
+        "products of float32: 4 of 100 are wrong (3 rows, the first is 17); the same inputs are "
+        "right on 0, 1, 3",
+    )
+
+
+def test_bits_that_differ_are_the_minority_s() -> None:
+    bits = [alone(d, "chains", digests={"a" if d != 3 else "b": 5}) for d in range(4)]
+    found = odd(record(bits))
+    assert [(f.name, f.state) for f in found.values()] == [
+        ("device 3 (process 3, host n3)", State.FAILED)
+    ]
+    two = odd(record(bits[2:], processes=4))
+    states = {f.device: f.state for f in two.values() if f.kind is Kind.DEVICE}
+    assert states == dict.fromkeys((0, 1), State.UNTESTED) | dict.fromkeys((2, 3), State.SUSPICIOUS)
+    changing = alone(1, "chains", digests={"a": 4, "c": 1})
+    assert odd(record([bits[0], changing, bits[2]], processes=3)).popitem()[1].state is State.FAILED
+
+
+def test_kinds_are_compared_within_themselves() -> None:
+    base = record([alone(d, "chains", digests={"ab"[d % 2]: 5}) for d in range(4)])
+    members = [
+        member if p % 2 else type(member).from_dict(
+            member.to_dict() | {"devices": [{**member.devices[0], "kind": "A100"}]}
+        )
+        for p, member in enumerate(base.members)
+    ]  # fmt: skip
+    assert odd(record(base.measures, members=tuple(members))) == {}
+
+
+def test_a_slow_device_is_suspicious() -> None:
+    slow = alone(1, seconds=(0.05,) * 20)
+    (found,) = odd(record([devices()[0], slow, *devices()[2:]])).values()
+    assert (found.device, found.state) == (1, State.SUSPICIOUS)
+    assert found.reasons == ("products of float32: 5.0 times as long as on its equals",)
+
+
+@pytest.mark.parametrize("kind", ["noisy", "few", "near"])
+def test_times_that_say_little_raise_no_alarm(kind: str) -> None:
+    draw = random.Random(3)
+    times = {d: [0.01 * draw.lognormvariate(0, 1.5) for _ in range(9)] for d in range(8)}
+    if kind == "few":
+        times = {0: [0.01] * 7, 1: [0.5] * 7}
+    if kind == "near":
+        times = {d: [0.01 + 0.0015 * d] * 20 for d in range(6)}
+    assert slow_ones(times) == {}
+
+
+def test_one_slow_link_is_told_from_one_slow_process() -> None:
+    found = odd(record([*devices(), *links({(1, 3): 0.02})]))
+    assert list(found) == ["process 1 (host n1) - process 3 (host n3)"]
+    assert found.popitem()[1].reasons == (
+        "all-reduce of 1 MiB: 20 ms (50 MiB/s), 10.0 times the middle of 6 pairs",
+    )
+    slow = {group: 0.02 for group in PAIRS if 2 in group}
+    found = odd(record([*devices(), *links(slow)]))
+    assert list(found) == ["process 2 (host n2)"]
+    assert found["process 2 (host n2)"].state is State.SUSPICIOUS
+
+
+def test_wrong_collectives_are_the_link_s_or_the_process_s() -> None:
+    def wrong(*bad: tuple[int, ...]) -> list[Measure]:
+        return [m for g in PAIRS for m in pair(g, wrong=3 if g in bad else 0)]
+
+    found = odd(record([*devices(), *wrong((0, 1))]))
+    assert [(f.kind, f.state) for f in found.values()] == [(Kind.LINK, State.FAILED)]
+    everywhere = [group for group in PAIRS if 3 in group]
+    found = odd(record([*devices(), *wrong(*everywhere)]))
+    states = [(f.kind, f.state, f.processes) for f in found.values()]
+    assert states[0] == (Kind.PROCESS, State.FAILED, (3,))
+    assert {(kind, state) for kind, state, _ in states[1:]} == {(Kind.LINK, State.UNTESTED)}
+    # A device that is wrong alone explains the wrong results of its groups.
+    found = odd(record([*devices()[:3], alone(3, wrong=1), *wrong(*everywhere)]))
+    assert [f.name for f in found.values() if f.state is State.FAILED] == [
+        "device 3 (process 3, host n3)"
+    ]
+
+
+def test_a_group_is_named_only_if_nothing_in_it_is_wrong() -> None:
+    whole = [*pair((0, 1, 2, 3), wrong=2)]
+    found = odd(record([*devices(), *links({}), *whole]))
+    assert list(found) == ["processes 0, 1, 2, 3"]
+    assert "one of these 4" in found["processes 0, 1, 2, 3"].reasons[0]
+    found = odd(record([*devices(), *pair((0, 1), wrong=1), *whole]))
+    assert list(found) == ["process 0 (host n0) - process 1 (host n1)"]
+
+
+def test_clocks() -> None:
+    ahead = record(devices(), clocks=[(0, 0), (0.01, 0.02), (-7.5, -7.4), (0.0, 0.5)])
+    reasons = {f.processes[0]: f.reasons for f in odd(ahead).values()}
+    assert reasons == {2: ("its clock is 7.4 s behind",), 3: ("its clock moved by 0.50 s",)}
+
+
+def test_what_did_not_run_is_not_tested() -> None:
+    found = odd(record(devices()[:3]))
+    assert {f.state for f in found.values()} == {State.UNTESTED}
+    assert [f.kind for f in found.values()] == [Kind.DEVICE, Kind.PROCESS]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 16, 17, 64, 100, 4096])
+def test_rounds(count: int) -> None:
+    for groups in (*pairings(count), *halves(count)) if count > 1 else halves(count):
+        members = [process for group in groups for process in group]
+        assert len(set(members)) == len(members) <= count
+    if count > 1:
+        met = {frozenset(group) for groups in pairings(count) for group in groups}
+        assert set().union(*met) == set(range(count))
+        if count <= 16:
+            assert len(met) == count * (count - 1) // 2
+    # The number of rounds grows with the logarithm.
+    assert len(rounds_of(count, "cpu")) < 64
+    collective = [r for r in rounds_of(count, "gpu") if r.groups]
+    assert {r.what for r in collective} == {What.ALL_REDUCE, What.ALL_GATHER}
+
+
+def test_measures_of_the_same_are_added_and_stay_few() -> None:
+    kept: dict[tuple[object, ...], Measure] = {}
+    for turn in range(2000):
+        merged(kept, [alone(1, wrong=int(turn == 7), digests={"a": 1}, where="x" * (turn == 7))])
+    (measure,) = kept.values()
+    assert (measure.checked, measure.wrong, measure.where) == (200_000, 1, "x")
+    assert measure.digests == {"a": 2000}
+    assert len(measure.seconds) <= 420
+    assert Measure.from_dict(measure.to_dict()) == measure
