@@ -87,10 +87,10 @@ def test_a_wrong_device_ends_with_5(tmp_path: Path) -> None:
 
 
 def test_a_run_that_requires_a_burn_in(right: Path, tmp_path: Path) -> None:
-    command = [*PYREACTANT, "run", "--platform", "cpu", "--quiet", "--out", tmp_path / "logs"]
+    command = [*PYREACTANT, "run", "--platform", "cpu", "--quiet", "--out", str(tmp_path / "logs")]
 
     def started(*options: str) -> Any:
-        words = ["--require-burnin", right / "burnin.json", *options, "--", "echo", "began"]
+        words = ["--require-burnin", str(right / "burnin.json"), *options, "--", "echo", "began"]
         return run([*command, *words], env=variables())
 
     old = started("--burnin-age", "0.001s")

@@ -121,7 +121,7 @@ class Certificate(Plain, HasPage, HasText):
 
     def document(self) -> Document:
         """The page."""
-        rows = [
+        rows: list[list[Cell | str]] = [
             [f.name, Cell(f.state, _LOOKS[f.state]), "; ".join(f.reasons)] for f in self.findings
         ]
         ran = [[name, f"{n:.0f}", seconds_text(s)] for name, (n, s) in self.ran.items()]

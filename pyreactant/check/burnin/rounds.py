@@ -107,7 +107,7 @@ def pairings(processes: int) -> list[tuple[tuple[int, ...], ...]]:
         return _by_distance(processes)
     # The circle method: one stays, the others move on; with an odd number one has no partner.
     circle: list[int | None] = [*range(processes), *([None] if processes % 2 else [])]
-    rounds = []
+    rounds: list[tuple[tuple[int, ...], ...]] = []
     for _ in range(len(circle) - 1):
         middle = len(circle) // 2
         pairs = zip(circle[:middle], reversed(circle[middle:]), strict=True)
@@ -118,7 +118,8 @@ def pairings(processes: int) -> list[tuple[tuple[int, ...], ...]]:
 
 
 def _by_distance(processes: int) -> list[tuple[tuple[int, ...], ...]]:
-    rounds, distance = [], 1
+    rounds: list[tuple[tuple[int, ...], ...]] = []
+    distance = 1
     while distance < processes:
         firsts = (i for i in range(processes) if not i & distance and i + distance < processes)
         rounds.append(tuple((i, i + distance) for i in firsts))

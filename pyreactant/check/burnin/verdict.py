@@ -135,8 +135,8 @@ def _devices(record: Record) -> list[Finding]:
             measures = [m for m in record.measures if m.round == name and m.device in equals]
             for position, found in _other_bits(measures):
                 reasons[position].append(found)
-            for position, ratio in slow_ones({m.device: m.seconds for m in measures}).items():
-                assert position is not None
+            times = {m.device: m.seconds for m in measures if m.device is not None}
+            for position, ratio in slow_ones(times).items():
                 text = f"{name}: {ratio:.1f} times as long as on its equals"
                 reasons[position].append((State.SUSPICIOUS, text))
     return [
