@@ -44,6 +44,7 @@ class Fault:
 
 
 fault: Fault | None = None
+sleep: Callable[[float], None] = time.sleep
 _count = 0
 
 
@@ -103,7 +104,7 @@ def _of_one(result: Any, wrong: Fault) -> Any:
         return result
     if wrong.kind == "slow":
         jax.block_until_ready(result)
-        time.sleep(0.05)
+        sleep(0.05)
         return result
     if wrong.kind == "hang":
         time.sleep(3600)

@@ -100,7 +100,7 @@ def test_a_run_that_requires_a_burn_in(right: Path, tmp_path: Path) -> None:
     assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
     assert "--require-burnin is for a run in the foreground here" in elsewhere.stderr
     accepted = started()
-    assert (accepted.returncode, accepted.stdout) == (0, "began\n"), accepted.stderr
+    assert (accepted.returncode, accepted.stdout) == (0, "[0] began\n"), accepted.stderr
 
 
 def test_a_killed_process_leaves_a_partial_certificate(tmp_path: Path) -> None:
