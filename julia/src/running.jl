@@ -58,6 +58,13 @@ end
 """The body of `reshard`, whose Python names it."""
 identity_of(x) = x
 
+"""The body of the programs before and after it, for elements that cross as their bits."""
+function same_bits(x; dtype)
+    T = element_type(dtype)
+    x isa Number && return Reactant.Ops.bitcast_convert(T, x)
+    return Reactant.Ops.bitcast_convert(Reactant.TracedRArray{T, ndims(x)}, x)
+end
+
 # XLA's CPU backend sends these floats as float32, which makes signalling NaNs quiet.
 function short_floats_as_bits(x)
     T = Reactant.unwrapped_eltype(x)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyreactant as pr
+from pyreactant.arrays.dtypes import EXTENDED, as_dtype
 from pyreactant.arrays.tree import OpTrees, Trees, broadcast
 from tests.backend.common import MESH, WHOLE, XY, body, numbers
 
@@ -148,6 +149,20 @@ def test_reshard_moves_on_the_devices() -> None:
     np.testing.assert_array_equal(moved["n"].gather(), np.arange(8))
     with pytest.raises(pr.InvalidArgumentError, match="reshard takes ShardedArrays"):
         pr.reshard(x, XY)
+
+
+@pytest.mark.parametrize("name", ["float16", *EXTENDED])
+def test_reshard_keeps_every_bit(name: str) -> None:
+    """Those of each NaN, too, on every device."""
+    dtype = as_dtype(name)
+    bits = np.arange(256**dtype.itemsize, dtype=f"uint{8 * dtype.itemsize}").reshape(16, -1)
+    turned = pr.NamedSharding(pr.Mesh((4, 2), ("r", "c")), ("c", "r"))
+    a = pr.device_put({"x": bits.view(dtype), "n": bits.view(dtype)[0, 1]}, {"x": XY, "n": WHOLE})
+    moved = pr.reshard(a, {"x": turned, "n": pr.NamedSharding(turned.mesh, ())})
+    assert (moved["x"].dtype, moved["x"].sharding) == (dtype, turned)
+    for shard in moved["x"].addressable_shards:
+        np.testing.assert_array_equal(shard.data.view(bits.dtype), bits[shard.index])
+    assert moved["n"].gather().tobytes() == bits[0, 1].tobytes()
 
 
 def test_donated_arrays_raise_when_used() -> None:

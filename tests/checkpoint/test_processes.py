@@ -9,14 +9,21 @@ import pytest
 
 from tests.checkpoint import trees  # noqa: F401 - the program that the processes run
 from tests.harness import check_all_passed, run_environments, spawn
+from tests.julia import place
 from tests.launch.runs import run_local, script
 
 
-def run(names: str, folder: Path, processes: int, **arguments: object) -> None:
+def run(
+    names: str, folder: Path, processes: int, runtime: str = "jax", **arguments: object
+) -> None:
     argv = [sys.executable, "-m", "tests.checkpoint.trees", names, json.dumps(arguments), folder]
-    environments = run_environments(processes, 4 // processes)
+    settings = {"PYREACTANT_BACKEND": runtime}
+    if runtime == "reactant":
+        settings |= place.settings()
+    environments = run_environments(processes, 4 // processes, settings)
     words = [str(word) for word in argv]
-    check_all_passed(spawn([words] * processes, environments, folder, timeout=300))
+    timeout = 300 if runtime == "jax" else 1800
+    check_all_passed(spawn([words] * processes, environments, folder, timeout))
 
 
 def test_any_number_of_processes_restores_what_any_number_saved(tmp_path: Path) -> None:
@@ -68,6 +75,19 @@ def test_the_report_says_for_whom_all_waited(tmp_path: Path) -> None:
     (note,) = run.report["notes"]
     assert re.fullmatch(r"process 0 on \S+ has waited \d+ s in save 900 for process 1 on \S+", note)
     assert note.split(" s in ")[1] in run.finished[0].log
+
+
+@pytest.mark.julia
+@pytest.mark.timeout(0)
+def test_either_runtime_restores_what_either_saved(tmp_path: Path) -> None:
+    """On another number of processes and in another partition, every bit of every type."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    run("save_all", shared, 2)
+    run("save_all+restore_all", shared, 1, "reactant", restore_all={"expected": 4})
+    run("save_all+restore_all", shared, 2, "reactant", restore_all={"expected": 6})
+    for processes in (1, 4):
+        run("restore_all", shared, processes, restore_all={"expected": 6})
 
 
 @pytest.mark.slow

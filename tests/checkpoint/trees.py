@@ -1,7 +1,9 @@
 """Trees that the tests save, and processes that save and restore them on several meshes."""
 
 import dataclasses
+import itertools
 import json
+import os
 import resource
 import sys
 import time
@@ -81,17 +83,17 @@ def check(found: Any, sharding: pr.NamedSharding) -> None:
 
 
 def save_all(folder: str) -> None:
-    """Save the tree in both partitions, into folders named by the number of processes."""
+    """Save the tree in both partitions, into folders named by processes and runtime."""
+    made = f"{pr.num_processes()}-{os.environ['PYREACTANT_BACKEND']}"
     for number, sharding in enumerate(meshes()):
-        pr.save(f"{folder}/{pr.num_processes()}-{number}", tree_of(sharding))
+        pr.save(f"{folder}/{made}-{number}", tree_of(sharding))
 
 
 def restore_all(folder: str, expected: int) -> None:
     """Restore every checkpoint there in both partitions."""
     saved = sorted(path for path in Path(folder).iterdir() if path.name[0].isdigit())
     assert len(saved) == expected, saved
-    for number, path in enumerate(saved):
-        sharding = meshes()[number % 2]
+    for path, sharding in itertools.product(saved, meshes()):
         check(pr.restore(path, like=tree_of(sharding)), sharding)
 
 

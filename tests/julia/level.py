@@ -34,14 +34,15 @@ NO_LIMIT = ("--timeout", "0", "-o", "faulthandler_timeout=0")
 
 RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "stand-in": (
-        ("--backend", "reactant", "tests/backend", "tests/multiprocess"),
-        ("-m", "julia", "tests"),
+        (*NO_LIMIT, "--backend", "reactant", "tests/backend", "tests/multiprocess"),
+        (*NO_LIMIT, "-m", "julia", "tests"),
     ),
     "real-sources": (
         ("tests/julia/test_xla.py",),
         (
             *("--backend", "reactant", "--reactant", "real-sources", *NO_LIMIT),
             *("tests/backend", "tests/multiprocess", "tests/reactant"),
+            "tests/checkpoint/test_processes.py::test_either_runtime_restores_what_either_saved",
         ),
     ),
 }

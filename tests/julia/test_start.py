@@ -81,6 +81,16 @@ def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> 
     assert message in ran.stderr.splitlines()[-1], ran.stderr
 
 
+def test_a_project_without_packages(tmp_path: Path) -> None:
+    (tmp_path / "Project.toml").write_text("[deps]\n")
+    ran = alone(DEVICES, PYTHON_JULIACALL_PROJECT=str(tmp_path))
+    assert "Package PythonCall not found" in ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert "RequirementError: Julia did not start (" in last
+    assert last.endswith("; run: pyreactant setup")
+    assert [file.name for file in tmp_path.iterdir()] == ["Project.toml"]
+
+
 @pytest.mark.parametrize(
     ("requested", "gpu", "message"),
     [

@@ -116,6 +116,7 @@ def dtypes() -> None:
     from pyreactant.arrays.dtypes import NAMES, as_dtype
 
     sharding = pr.NamedSharding(_mesh(), ("x", "y"))
+    turned = pr.NamedSharding(_mesh(), ("y", "x"))
     for name in NAMES:
         dtype = as_dtype(name)
         if "float" in name and dtype.itemsize <= 2:
@@ -123,9 +124,13 @@ def dtypes() -> None:
             x = every.view(dtype).reshape(16, -1)
         else:
             x = np.arange(64).reshape(8, 8).astype(dtype)
-        got = pr.device_put(x, sharding).gather()
+        placed = pr.device_put(x, sharding)
+        got = placed.gather()
         assert got.dtype == x.dtype, name
         assert got.tobytes() == x.tobytes(), name
+        if "float" in name:
+            for shard in pr.reshard(placed, turned).addressable_shards:
+                assert shard.data.tobytes() == x[shard.index].tobytes(), name
 
 
 def constructors() -> None:

@@ -183,6 +183,44 @@ def test_what_is_no_julia(folder: Path, says: str) -> None:
     assert f"must be Julia, but --version gives {says + chr(10)!r}; run: pyreactant setup" in said
 
 
+def test_a_depot_that_cannot_be_written(folder: Path) -> None:
+    """Julia then says which of its folders it could not make, and nothing of what to do."""
+    said = _last(_run(folder, JULIA_DEPOT_PATH="/proc/none/depot:/elsewhere"))
+    assert "properly; Julia compiles into /proc/none/depot, which cannot be written (" in said
+    assert "): set JULIA_DEPOT_PATH to a folder that can, or compile on a machine where" in said
+
+
+# A juliacall whose Julia cannot load what it was asked for; `located` is where Reactant is.
+NOT_LOADED = """
+class JuliaError(Exception):
+    pass
+
+class Base:
+    LOAD_PATH = Symbol = identify_package = push_b = lambda *parts: "named"
+    located = {located!r}
+
+    def require(*parts):
+        raise JuliaError("InitError: could not load library libReactantExtra.so")
+
+    def locate_package(package):
+        return Base.located
+
+Main = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("located", "message"),
+    [
+        (None, "must have the package Reactant; run: pyreactant setup"),
+        ("/there", "); run: pyreactant setup. Julia's error: InitError: could not load library"),
+    ],
+)
+def test_what_cannot_be_loaded(folder: Path, located: str | None, message: str) -> None:
+    (folder / "juliacall.py").write_text(NOT_LOADED.format(located=located))
+    assert message in _last(_run(folder))
+
+
 # A juliacall whose Julia has another version of Reactant.
 OTHER_VERSION = """
 from types import SimpleNamespace as _Names

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...base.errors import DTypeError, InvalidArgumentError, ShardingError
 from ..array import ShardedArray
-from ..dtypes import as_array, as_dtype, is_traced
+from ..dtypes import EXTENDED, as_array, as_dtype, is_traced
 from ..program import Program
 from ..sharding import (
     Aval,
@@ -34,10 +34,19 @@ RESHARD = Program(
     jax="pyreactant.arrays.runtimes.operations:_identity",
     julia="PyReactant.identity_of",
 )
+BITS = Program(
+    "reshard",
+    jax="pyreactant.arrays.runtimes.operations:_same_bits",
+    julia="PyReactant.same_bits",
+)
 
 
 def _identity(x: Any) -> Any:
     return x
+
+
+def _same_bits(x: Any, dtype: str) -> Any:
+    return x.view(as_dtype(dtype))
 
 
 def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
@@ -343,8 +352,17 @@ def _reshard(x: Any, sharding: Any) -> ShardedArray:
     _check_arrays("reshard", [x])
     sharding = _our_sharding(sharding)
     sharding.shard_shape(x.shape)
-    moved: ShardedArray = compile(RESHARD, x, out_sharding=sharding)(x)
-    return moved
+    # XLA's CPU backend sends short floats as float32, which makes signalling NaNs quiet. In one
+    # program it would send them first, and make bits of what arrives.
+    short = x.dtype.name in EXTENDED
+    bits = _with_dtype(x, f"uint{8 * x.dtype.itemsize}") if short else x
+    moved: ShardedArray = compile(RESHARD, bits, out_sharding=sharding)(bits)
+    return _with_dtype(moved, x.dtype.name) if short else moved
+
+
+def _with_dtype(x: ShardedArray, dtype: str) -> ShardedArray:
+    viewed: ShardedArray = compile(BITS, x, static={"dtype": dtype}, out_sharding=x.sharding)(x)
+    return viewed
 
 
 def _check_arrays(what: str, leaves: Sequence[Any]) -> None:

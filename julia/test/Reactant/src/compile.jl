@@ -64,8 +64,9 @@ function compile_any(@nospecialize(f), args::Vector{Any}, shardy_passes::Symbol)
     program = Program(traced)
     arrays = Any[x for x in args if x isa ConcreteIFRTArray]
     meshes = Any[x.sharding.mesh for x in arrays if Sharding.is_sharded(x.sharding)]
-    told = Any[v.operation for v in program.values if v.operation isa Ops.Constrained]
-    append!(meshes, Any[c.sharding.mesh for c in told])
+    told = Any[v for v in program.values if v.operation isa Ops.Constrained]
+    append!(meshes, Any[v.operation.sharding.mesh for v in told])
+    foreach(v -> v.operation.moves = !lies_there(v, arrays), told)
     ids = isempty(meshes) ? Int64[] : first(meshes).device_ids
     @assert allequal(m.device_ids for m in meshes) "All meshes must have the same device ids"
     results = Any[something(argument_of(traced, y), typeof(y)) for y in traced.found]
@@ -105,6 +106,11 @@ function output_sharding(v::Value, arrays, shardy_passes, devices)
         size(x) == v.shape && Sharding.is_sharded(x.sharding) && return hlo_of(x)
     end
     return XLA.OpSharding(true, false, Int64[])
+end
+
+lies_there(v::Value, arrays) = any(arrays) do x
+    there = Sharding.to_hlo(v.operation.sharding, length(v.shape))
+    size(x) == v.shape && Sharding.is_sharded(x.sharding) && hlo_of(x) == there
 end
 
 elsewhere(s, dimensions, devices) = s.replicated && dimensions > 0 ?

@@ -3,22 +3,26 @@ module Ops
 using ..Reactant: BFloat16, Sharding, TracedRArray, TracedRNumber, Value
 using ..Reactant: as_array, as_number, promote_to, record, value
 
-"""The operation of a value that lies where it is told."""
-struct Constrained
-    sharding::Sharding.AbstractSharding
+"""The operation of a value that lies where it is told; whether it lay there says the compiler."""
+mutable struct Constrained
+    const sharding::Sharding.AbstractSharding
+    moves::Bool
 end
 
 (::Constrained)(x) = x
 # XLA's CPU backend sends it as float32, which makes signalling NaNs quiet.
-(::Constrained)(x::AbstractArray{BFloat16}) = BFloat16.(Float32.(x))
+(c::Constrained)(x::AbstractArray{BFloat16}) = c.moves ? map(BFloat16 ∘ Float32, x) : x
 
 function sharding_constraint(x::Union{AbstractArray, Number}, s::Sharding.AbstractSharding)
     v = value(promote_to(TracedRArray, x))
-    return as_array(Value(Constrained(s), Value[v], v.type, v.shape))
+    return as_array(Value(Constrained(s, true), Value[v], v.type, v.shape))
 end
 
 function bitcast_convert(::Type{<:TracedRArray{U, N}}, x::TracedRArray{T, N}) where {T, U, N}
     return as_array(record(a -> collect(reinterpret(U, a)), value(x)))
+end
+function bitcast_convert(::Type{U}, x::TracedRNumber) where {U}
+    return as_number(record(a -> collect(reinterpret(U, a)), value(x)))
 end
 
 constant(x::AbstractArray) = promote_to(TracedRArray, x)

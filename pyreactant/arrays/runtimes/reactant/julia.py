@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from pathlib import Path
@@ -203,7 +204,7 @@ def _import_juliacall(place: Place) -> Any:
     except Exception as error:  # juliacall has no exception type for a Julia that does not start
         raise RequirementError(
             f"Julia did not start ({place.executable}, project {place.project}, {place.source}): "
-            f"{error}; {SETUP}"
+            f"{error}; {_advice()}"
         ) from error
     _block_streams()
     return juliacall
@@ -235,9 +236,25 @@ def _load_package(juliacall: Any, place: Place) -> Any:
                 f"Reactant; {SETUP}"
             ) from None
         raise RequirementError(
-            f"the Julia package {folder} cannot be loaded in {place.project} ({place.source}): "
-            f"{error}"
+            f"the Julia package {folder} cannot be loaded in {place.project} ({place.source}); "
+            f"{_advice()}. Julia's error: {error}"
         ) from None
+
+
+def _advice() -> str:
+    """What to do if Julia or a package that it loads does not start."""
+    named = os.environ.get("JULIA_DEPOT_PATH", "").split(os.pathsep)[0]
+    depot = Path(named or "~/.julia").expanduser().absolute()
+    there = next(folder for folder in (depot, *depot.parents) if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        return (
+            f"Julia compiles into {depot}, which cannot be written ({error.strerror}): set "
+            "JULIA_DEPOT_PATH to a folder that can, or compile on a machine where it can "
+            "(pyreactant setup)"
+        )
+    return SETUP
 
 
 def project_folder(project: str, what: str) -> Path:
