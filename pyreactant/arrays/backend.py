@@ -51,6 +51,9 @@ def check_precision(precision: str | None) -> None:
         )
 
 
+DIGEST_WORDS = 4
+"""Words of 32 bits of the digest of a block."""
+
 FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"
 """XLA's flag for the number of CPU devices."""
 
@@ -204,6 +207,8 @@ class AbstractBackend(abc.ABC):
 
     name: ClassVar[str]
     group = ProcessGroup()
+    replays: ClassVar[bool] = False
+    """Whether it has `block_digests` and `copied`."""
 
     def running_group(self) -> ProcessGroup | None:
         """The processes that the runtime has joined before `start`, without our help."""
@@ -279,6 +284,17 @@ class AbstractBackend(abc.ABC):
     def trees(self) -> Trees:
         """How arguments and results are flattened."""
         return _TREES
+
+    def block_digests(self, value: Any) -> Mapping[int, np.ndarray]:
+        """A digest, uint32[4], of the bits of each block of this process, by device position.
+
+        The device that holds a block computes it, and nothing else of the block is read.
+        """
+        raise NotImplementedError
+
+    def copied(self, value: Any) -> Any:
+        """The same array in memory of its own."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def is_built_in(self, program: Program) -> bool:

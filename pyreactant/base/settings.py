@@ -25,6 +25,7 @@ JOB_RESTARTS = "PYREACTANT_JOB_RESTARTS"
 COMPILE_CACHE = "PYREACTANT_COMPILE_CACHE"
 """The folder of compiled programs."""
 PROFILE = "PYREACTANT_PROFILE"
+REPLAY_EVERY = "PYREACTANT_REPLAY_EVERY"
 JOB = "PYREACTANT_JOB"
 """The id of the job, in every process of it."""
 STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
@@ -69,6 +70,9 @@ SETTINGS = {
     JOB_RESTARTS: Setting("how often a JobSet was started again", "process"),
     COMPILE_CACHE: Setting(
         "folder in which every process keeps what it compiled, for the next start", "process"
+    ),
+    REPLAY_EVERY: Setting(
+        "every how many calls a compiled program is called twice, to compare the bits", "process"
     ),
     "PYREACTANT_GUARD": Setting("0 switches the guard off", "process"),
     "PYREACTANT_SECRET": Setting("secret that admits processes to the run", "process"),

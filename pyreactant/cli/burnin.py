@@ -1,5 +1,6 @@
 """`pyreactant burnin`: test devices and links before a run, and check the certificate."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ import typer
 from ..base import steps
 from ..base.errors import ExitCode, InvalidArgumentError, argument
 from ..base.files import plain_json
-from ..base.outputs import check_outputs, write_output
+from ..base.outputs import check_outputs, reserved_stdout, write_output
 from ..base.steps import Level
 from .command import App, Beside, Group, Html, Overwrite, duration, examples
 from .run import BURN_IN, listed
@@ -21,6 +22,8 @@ MOST_MINUTES = 10_000.0
 MOST_SIZE = 65536
 
 _RUN = "run"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")]
 
 
 class _WithDefault(Group):
@@ -68,6 +71,7 @@ def run(
     ] = Path("burnin.json"),
     html: Html = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Test each device alone, then transfers and links, and write a certificate.
 
@@ -105,12 +109,16 @@ def run(
             folder=folder,
             quiet=steps.level is Level.QUIET,
         )
-    code = listed(options, supervise)
+    with reserved_stdout() if as_json else contextlib.nullcontext():
+        code = listed(options, supervise)
     if folder is not None:
         why = report_in(folder).get("summary", "it was interrupted") if code else ""
         certificate = _certified(Path(record), why)
         if certificate is not None:
-            _write(certificate, out, html, overwrite)
+            write_output(plain_json(certificate.data()), out, overwrite=overwrite)
+            if html is not None:
+                certificate.to_html(html, overwrite=overwrite)
+            _print(certificate, as_json)
             code = certificate.exit_code or code
     if code:
         raise typer.Exit(code)
@@ -127,12 +135,12 @@ def _certified(record: Path, why: str) -> "Certificate | None":
     return certify(Record.from_dict(read_json(record, "the record of a burn-in")), why)
 
 
-def _write(certificate: "Certificate", out: Path, html: Path | None, overwrite: bool) -> None:
+def _print(certificate: "Certificate", as_json: bool) -> None:
     from .console import output
 
-    write_output(plain_json(certificate.data()), out, overwrite=overwrite)
-    if html is not None:
-        certificate.to_html(html, overwrite=overwrite)
+    if as_json:
+        print(plain_json(certificate.data()), end="")
+        return
     output().print(certificate)
     if not certificate.hmac:
         print("burnin: there is no key here, so the seal is a digest that anyone can make")
@@ -154,6 +162,7 @@ def check(
         Beside(enables="--overwrite"),
     ] = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a certificate: its seal, its age, and whether something failed.
 
@@ -162,14 +171,13 @@ def check(
     """
     check_outputs({"exclude_file": exclude_file}, overwrite=overwrite)
     from ..check.burnin.certificate import check_age, read_certificate
-    from .console import output
 
     read = read_certificate(certificate)
     check_age(read, certificate, max_age, time.time())
     bad = read.bad_hosts
     if exclude_file is not None:
         write_output(f"{','.join(bad)}\n", exclude_file, overwrite=overwrite)
-    output().print(read)
+    _print(read, as_json)
     hosts = {host["host"] for host in read.hosts}
     excluded = exclude_file is not None and hosts - {*bad} and read.only_hosts_failed
     if read.failed and not excluded:

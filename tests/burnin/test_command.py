@@ -44,10 +44,9 @@ def certificate(folder: Path) -> dict[str, Any]:
 def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a burn-in without a fault."""
     folder = tmp_path_factory.mktemp("right")
-    ended = burnin(folder, *TWO, "--minutes", "0.1", "--html", "burnin.html")
+    ended = burnin(folder, *TWO, "--minutes", "0.1", "--html", "burnin.html", "--json")
     assert ended.returncode == 0, ended.stderr
-    assert "burnin: 2 of 2 devices passed in" in ended.stdout
-    assert "not seen: errors that need more than" in ended.stdout
+    assert json.loads(ended.stdout) == certificate(folder)
     return folder
 
 
@@ -59,7 +58,10 @@ def test_a_certificate_and_a_page(right: Path) -> None:
     assert made["hmac"]
     assert "Devices, processes and links" in (right / "burnin.html").read_text()
     accepted = check(right, "--max-age", "24h")
+    assert "burnin: 2 of 2 devices passed in" in accepted.stdout
+    assert "not seen: errors that need more than" in accepted.stdout
     assert (accepted.returncode, accepted.stderr) == (0, "")
+    assert json.loads(check(right, "--json").stdout) == made
 
 
 def test_what_check_refuses(right: Path, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ STOPS: Mapping[str, Sequence[str]] = {
     "prefs set": ["--project", "/proc/nothing"],
     "prefs unset": ["--project", "/proc/nothing"],
     "run": ["--", "missing.py"],
+    "burnin run": ["--platform", "quantum"],
     "preflight": ["--topology", "v9z-1"],
     "plan": ["--topology", "v9z-1"],
     "jobs clean": ["--dry-run"],

@@ -16,6 +16,7 @@ from ..sharding import Aval, NamedSharding, as_sharding
 from .compiled import Compiled, describe, place_of
 from .guard.operation import compiling, program_digest
 from .mesh import check_mesh
+from .replay import Replayed
 from .runtime import Running, current
 
 
@@ -99,7 +100,10 @@ def compile(
         return known
     executable = lowered.compile() if known is None else known.executable
     ran = None if running.guarded is None else running.guarded.guard.ran
-    compiled = Compiled(call_, executable, running.backend, operation, ran)
+    run = None
+    if running.replay_every and lowered.reusable:  # callbacks have effects
+        run = Replayed(running.replay_every, call_, executable, running.backend)
+    compiled = Compiled(call_, executable, running.backend, operation, ran, run)
     if lowered.reusable:
         running.cache.keep(key, compiled)
     return compiled

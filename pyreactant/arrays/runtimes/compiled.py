@@ -1,6 +1,6 @@
 """A compiled program, as the user calls it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base.counted import counted
@@ -24,6 +24,7 @@ class Compiled:
         backend: The runtime.
         operation: The compilation, as the guard compares it; None without a guard.
         ran: The guard's `ran`, which gets every call.
+        run: What runs it in place of the executable, such as a `Replayed`.
 
     Attributes:
         program: The program.
@@ -45,6 +46,7 @@ class Compiled:
         backend: AbstractBackend,
         operation: Operation | None = None,
         ran: Callable[[Operation, tuple[int, ...], int], int] | None = None,
+        run: Callable[..., Sequence[Any]] | None = None,
     ) -> None:
         trees = backend.trees
         self.program: Program = call.program
@@ -55,6 +57,7 @@ class Compiled:
         self.operation = operation
         self._calls = None if operation is None else Calls(operation)
         self._ran = ran
+        self._run = executable.run if run is None else run
         self._backend = backend
         # Whether each argument is one array, so that nothing need be flattened.
         positions = trees.unflatten(call.structure, range(len(call.avals)))
@@ -92,7 +95,7 @@ class Compiled:
         progress.collectives += 1
         progress.waiting += 1
         try:
-            out = executable.run(*values)
+            out = self._run(*values)
         except Exception:
             # The collectives of this process fail when one that differs has ended.
             if progress.failed is not None:

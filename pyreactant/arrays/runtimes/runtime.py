@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, PyReactantError, StateError, argument
 from ...base.packages import broken_package
-from ...base.settings import COMPILE_CACHE, check_names
+from ...base.settings import COMPILE_CACHE, REPLAY_EVERY, check_names
 from ...process import progress, supervised
 from ...process.group import ProcessGroup, resolve
 from ...process.group.group import env_int
@@ -30,6 +30,7 @@ from .known import (
     check_variables,
     check_workers,
 )
+from .replay import check_replay
 
 if TYPE_CHECKING:
     from .guard import Guarded
@@ -68,6 +69,7 @@ class Running:
         meshes: Meshes that fit the devices of the run.
         barriers: How often each barrier was used, which is part of its name for the runtime.
         guarded: What compares the operations of the processes.
+        replay_every: Every how many calls a compiled program is called twice; 0 for never.
     """
 
     backend: AbstractBackend
@@ -78,6 +80,7 @@ class Running:
     meshes: set[Mesh] = field(default_factory=set)
     barriers: Counter[str] = field(default_factory=Counter)
     guarded: "Guarded | None" = None
+    replay_every: int = 0
 
 
 _running: Running | None = None
@@ -180,6 +183,7 @@ def initialize(
     name = backend or os.environ.get(BACKEND) or "jax"
     check_backend(name)
     runtime = _load(name)
+    replay_every = check_replay(env_int(REPLAY_EVERY), runtime)
     group = _group(runtime, group_arguments)
     options = _options(option_arguments)
     several = group.num_processes > 1  # a single process keeps no other waiting
@@ -188,7 +192,7 @@ def initialize(
     runtime.start(group, options)
     if several:
         supervised.tell_phase("initialized")
-    _running = Running(runtime, group, options)
+    _running = Running(runtime, group, options, replay_every=replay_every)
     if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
         _start_guard(_running)
 

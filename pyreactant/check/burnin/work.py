@@ -14,6 +14,7 @@ import numpy as np
 
 from ...arrays.backend import AbstractBackend, Call, Executable
 from ...arrays.mesh import Mesh
+from ...arrays.mixed import mixed
 from ...arrays.program import Program
 from ...arrays.sharding import Aval, NamedSharding
 from ..product import whole
@@ -152,7 +153,7 @@ class Work:
 
     def _copy(self, job: Round, device: int, turn: int) -> Measure:
         """Copies to a device, and back to compare."""
-        words = whole.mixed(np.arange(job.nbytes // 4, dtype=np.uint32) + np.uint32(turn))
+        words = mixed(np.arange(job.nbytes // 4, dtype=np.uint32) + np.uint32(turn))
         began = time.perf_counter()
         placed = self._put(device, words)
         took = time.perf_counter() - began

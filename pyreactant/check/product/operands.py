@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...arrays.array import ShardedArray
+from ...arrays.mixed import mixed
 from ...arrays.program import Program
 from ...arrays.runtimes.collective import exchange_json
 from ...arrays.runtimes.compile import compile
@@ -24,7 +25,6 @@ from ...arrays.source import Source
 from ...arrays.text import block_text
 from ...base.facts import usable_cores
 from ..bounds.verdict import ON_DEVICES, Verdict
-from .whole import mixed
 
 _DIGESTS = Program("digests of blocks", jax="pyreactant.check.product.operands:digests")
 

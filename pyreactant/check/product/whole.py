@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.mixed import mixed
 from ...arrays.program import Program
 from ...base.errors import InvalidArgumentError
 
@@ -159,14 +160,6 @@ def checked(c: Any, v: Any) -> Any:
     bits = jnp.where(whole, c, 0).astype(jnp.int32).astype(jnp.uint32)
     residues = (bits * v[None]).sum(axis=1, dtype=jnp.uint32)
     return residues, (~whole).sum(axis=1, dtype=jnp.int32)
-
-
-def mixed(bits: Any) -> Any:
-    """Other 32 bits for each 32 bits, of NumPy or JAX: C. Wellons' lowbias32."""
-    u32 = np.uint32
-    bits = (bits ^ (bits >> u32(16))) * u32(0x7FEB352D)
-    bits = (bits ^ (bits >> u32(15))) * u32(0x846CA68B)
-    return bits ^ (bits >> u32(16))
 
 
 def _numbers(key: Any, rows: Any, columns: Any, largest: int) -> Any:

@@ -19,7 +19,7 @@ from ...base import facts
 from ...base.counted import counted
 from ...base.errors import FileError, InvalidArgumentError, argument
 from ...base.outputs import check_outputs
-from ...base.settings import LOCAL_DEVICES
+from ...base.settings import LOCAL_DEVICES, REPLAY_EVERY
 from ...process.group import ProcessGroup
 from ...process.supervised.profiling import steps_of
 from ..spec import Supervision, option
@@ -28,6 +28,8 @@ from .program import check_program, find_program
 
 MOST_PROCESSES = 4096
 """Processes on one machine: more could not join within any `start_timeout`."""
+
+_MOST_CALLS = 10**9
 
 _CLAIM = ".running"
 """A file in the folder of a run while it goes on."""
@@ -50,6 +52,8 @@ class RunOptions(Supervision):
         html: File for a page of the report; None writes none.
         overwrite: Whether `html` may replace a file that is no report of pyreactant.
         all_output: Show the output of every process, not only that of process 0.
+        replay_every: At every call of this number a compiled program of pyreactant runs twice, and
+            its results are compared by their bits; None for never.
         quiet: Do not print progress messages.
     """
 
@@ -70,6 +74,11 @@ class RunOptions(Supervision):
     overwrite: bool = option(False, "Replace files, also those that are no reports.", "Output")
     all_output: bool = option(
         False, "Show the output of every process, not only of process 0.", "Output"
+    )
+    replay_every: int | None = option(
+        None,
+        "Call each compiled program of pyreactant twice at every Nth call, and compare the bits.",
+        "Options",
     )
     quiet: bool = option(False, "Print no progress.", "Output", letter="-q")
 
@@ -93,6 +102,7 @@ class RunOptions(Supervision):
             ("processes", 1, MOST_PROCESSES),
             ("devices_per_process", 1, MOST_CPU_DEVICES),
             ("max_restarts", 0, MOST_PROCESSES),
+            ("replay_every", 1, _MOST_CALLS),
         ):
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
@@ -216,6 +226,8 @@ def device_settings(
         common["PYREACTANT_BACKEND"] = options.backend
     if options.platform is not None:
         common["PYREACTANT_PLATFORM"] = options.platform
+    if options.replay_every is not None:
+        common[REPLAY_EVERY] = str(options.replay_every)
     each = options.devices_per_process
     gpus = 0 if options.platform in ("cpu", "tpu") else facts.usable_gpus()
     if options.platform == "tpu" and processes > 1:

@@ -23,7 +23,7 @@ from ...mesh import Mesh
 from ...program import Program
 from ...sharding import Aval, Device, Index, NamedSharding, Shard
 from ...tree import Trees
-from . import compilations, x64
+from . import compilations, digest, x64
 from .convert import (
     Devices,
     hardware_order,
@@ -61,6 +61,7 @@ class JaxBackend(AbstractBackend):
     """JAX on CPU, GPU or TPU, in one process or many."""
 
     name: ClassVar[str] = "jax"
+    replays: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._jax = Devices(())
@@ -135,6 +136,12 @@ class JaxBackend(AbstractBackend):
         # An accelerator may still be reading the memory that `read` returned.
         value.block_until_ready()
         return value
+
+    def block_digests(self, value: Any) -> Mapping[int, np.ndarray]:
+        return digest.block_digests(self._jax, value)
+
+    def copied(self, value: Any) -> Any:
+        return digest.copied(value)
 
     @property
     def trees(self) -> Trees:
