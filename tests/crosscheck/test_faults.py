@@ -148,7 +148,7 @@ OF_ROWS: list[Fault] = [
     ("a part lost", PARTS, weighted(rows, {5: 0})),
     ("a part doubled", PARTS, weighted(rows, {5: 2})),
     ("a part instead of another", PARTS, weighted(rows, {1: 0, 2: 2})),
-    ("a part subtracted", PARTS, weighted(rows, {3: -1})),
+    ("a part subtracted", UNKNOWN, weighted(rows, {3: -1})),  # or a wrong sign
     ("a part lost on one copy", PARTS, only_on(2, weighted(rows, {1: 0}))),
     ("a mean instead of a sum", FACTOR, instead(lambda x: x.mean(axis=1))),
     ("the sign changed", FACTOR, every(np.negative)),

@@ -62,7 +62,8 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (root_mean_square, {"under": 0.0, "beside": 1e-2}, Kind.EPSILON),
     (ridge, {"more": 1.001}, Kind.UNKNOWN),
     (quantised, {"zero_point": 0.002}, Kind.UNKNOWN),
-    (waves, {"middle": 1 - 1 / 32, "height": 0.05}, Kind.FACTOR),
+    (waves, {"middle": 1 - 1 / 32, "height": 0.05}, Kind.UNKNOWN),
+    (waves, {"middle": 3.0, "height": 0.5}, Kind.FACTOR),
 ]
 
 

@@ -284,9 +284,11 @@ def _reasons(
     ]
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
     if not of_orders and not common:
-        # No kind fits all wrong blocks: take those that fit most of them.
-        kinds = [kind for verdict in wrong for kind in verdict.kinds]
-        common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
+        # No kind fits all wrong blocks: take those that fit most of them. Lower precision would.
+        kinds = [k for v in wrong for k in v.kinds if k != Kind.LOWER_PRECISION] or [Kind.UNKNOWN]
+        common = sorted(
+            dict.fromkeys(kinds), key=lambda kind: (-kinds.count(kind), kind != Kind.UNKNOWN)
+        )
         common = [kind for kind in common if kind != Kind.UNKNOWN or kind == common[0]]
     if of_orders:
         common = [kind for kind in common if kind not in _OF_ORDERS]

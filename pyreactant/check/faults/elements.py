@@ -22,6 +22,9 @@ from .subject import Reason, Wrong, explains, fits
 
 _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 
+_AWAY = 2.0
+"""Factors of lines that all are nearer to 1 have no name: they may come of what divides a line."""
+
 
 def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
     """One factor for all wrong elements, or one for each row, perhaps beside a right summand."""
@@ -47,10 +50,12 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
                 f"each line along dimension {axis} is multiplied by a factor of its own, of size "
                 f"{sizes.min():.4g} to {sizes.max():.4g}{beside}"
             )
+            # Another epsilon, or a mean over fewer elements, has such factors, too.
+            is_near = 1 / _AWAY < sizes.min() and sizes.max() < _AWAY
             yield (
                 _variance(wrong, middle, 4 * spread + 1e-5, beside, spread)
                 or _epsilon(wrong, offset, scaled, rows, axis)
-                or (Kind.FACTOR, own)
+                or (Kind.UNKNOWN if is_near else Kind.FACTOR, own)
             )
             return
 

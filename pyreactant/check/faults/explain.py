@@ -166,7 +166,10 @@ LAST_REASONS: list[tuple[Kind, Test]] = [
     (Kind.LOWER_PRECISION, lower_precision),
     (Kind.NON_FINITE, _non_finite),
 ]
-"""Tried in this order if none of `REASONS` fits; the first that fits is reported."""
+"""Tried in this order if none of `REASONS` fits; the first that names a kind is reported.
+
+One of an unknown kind, which says how the values differ where several kinds fit, if none does.
+"""
 
 
 _RUN = 8  # elements of another block that are compared first
@@ -197,11 +200,13 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
             reasons += permuted
         if reasons:
             return sorted(reasons, key=lambda reason: _ORDER.index(reason[0])), matches
+    unnamed: list[Reason] = []
     for _, test in LAST_REASONS:
         reasons = _fitting(test, wrong)
-        if reasons:
+        if any(kind != Kind.UNKNOWN for kind, _ in reasons):
             return reasons, matches
-    return [(Kind.UNKNOWN, "")], matches
+        unnamed += reasons
+    return unnamed[:1] or [(Kind.UNKNOWN, "")], matches
 
 
 _ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]

@@ -101,7 +101,7 @@ class Operations:
         for choice in [*like, *(c for c in choices if c not in like)]:
             if self._spent > _PATIENCE or (fitting and like and choice not in like):
                 break
-            result = self._run(functools.partial(_chosen, choice, itertools.count()))
+            result = self._run(functools.partial(self._chosen, choice, itertools.count()))
             first, (kind, text) = next(iter(choice.items()))
             line = self._steps[first].line
             reason = kind, f"the oracle gives these values {text}{f' ({line})' * bool(line)}"
@@ -109,6 +109,23 @@ class Operations:
                 match = _match(wrong, choice, reason, result, len(choices))
                 fitting += [] if match is None else [match]
         return sorted(fitting, key=lambda match: match.off)[:1]
+
+    def _chosen(
+        self, choice: _Choice, steps: Iterator[int], alterations: Iterator[Alteration]
+    ) -> Callable[[], Any] | None:
+        """What to compute instead of the next operation; None if it stays.
+
+        Raises:
+            UnknownOperationError: It is another operation than the one that had this number,
+                because the oracle took another branch after an altered one.
+        """
+        number = next(steps)
+        reason = choice.get(number)
+        if reason is None:
+            return None
+        if users_line() != self._steps[number].line:
+            raise UnknownOperationError("the oracle took another branch")
+        return next((new for kind, text, new in alterations if (kind, text) == reason), None)
 
     @functools.cached_property
     def _steps(self) -> list[_Step]:
@@ -178,16 +195,6 @@ def _match(
         return _Match(
             choice, reason, result, float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers)))
         )
-
-
-def _chosen(
-    choice: _Choice, steps: Iterator[int], alterations: Iterator[Alteration]
-) -> Callable[[], Any] | None:
-    """What to compute instead of the next operation; None if it stays."""
-    reason = choice.get(next(steps))
-    if reason is None:
-        return None
-    return next((altered for kind, text, altered in alterations if (kind, text) == reason), None)
 
 
 def altered_operation(wrong: Wrong) -> Iterator[Reason]:

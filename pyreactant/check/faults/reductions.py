@@ -12,9 +12,11 @@ from ...arrays.dtypes import wide
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index, NamedSharding
 from ...base.counted import counted
+from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
-from ..oracle.sources import alone, masked
+from ..oracle.sources import Only, alone, masked
 from ..records.verdict import ArrayPlan, Kind
+from ..regions import whole_index
 from .subject import Reason, Wrong, explains
 
 _MOST_PARTS = 64
@@ -101,20 +103,41 @@ def times(expected: Expected, factor: float) -> Expected:
 
 
 def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
-    """A result from the device's own part of a dimension, without those of the others."""
-    oracle = wrong.output
-    for dimension, cut in enumerate(wrong.subject.plan.sharding.cuts(len(wrong.shape))):
-        if cut == 1:
+    """A result from the device's own part of some dimensions, without those of the others.
+
+    What the other parts' elements change tells the kind: a whole line misses a reduction, its ends
+    a halo. If they do not change a wrong element, it is wrong for another reason, as if a device
+    counted its positions from 0.
+    """
+    oracle, cuts = wrong.output, wrong.subject.plan.sharding.cuts(len(wrong.shape))
+    cut = [dimension for dimension, count in enumerate(cuts) if count > 1]
+    for dimensions in (c for n in range(1, len(cut) + 1) for c in itertools.combinations(cut, n)):
+        tile, sources, inside = list(wrong.tile), oracle.sources, list(whole_index(wrong.shape))
+        for d in dimensions:
+            own = inside[d] = wrong.block[d]
+            tile[d] = slice(tile[d].start - own.start, tile[d].stop - own.start)
+            sources = tuple(alone(x, own, d) for x in sources)
+        if not wrong.holds(oracle.with_halos(sources).block(tuple(tile))):
             continue
-        own, tile = wrong.block[dimension], list(wrong.tile)
-        tile[dimension] = slice(tile[dimension].start - own.start, tile[dimension].stop - own.start)
-        sources = [alone(x, own, dimension) for x in oracle.sources]
-        if wrong.holds(oracle.with_halos(sources).block(tuple(tile))):
-            yield (
-                Kind.MISSING_REDUCTION,
-                f"it was computed from its own part of dimension {dimension} only",
-            )
+        known = oracle.with_halos(Only(x, tuple(inside)) for x in oracle.sources)
+        needs = wrong_elements(known.block(wrong.tile).value.astype(wrong.got.dtype), wrong.right)
+        if not needs[wrong.wrong].all():
             return
+        ends = [d for d in dimensions if not _lines(needs, d).all()]
+        text = f"it was computed from its own part of {_dimensions(dimensions)} only"
+        yield Kind.HALO if ends else Kind.MISSING_REDUCTION, text
+        return
+
+
+def _lines(chosen: np.ndarray, dimension: int) -> np.ndarray:
+    """At which positions along a dimension any element is chosen."""
+    positions: np.ndarray = np.moveaxis(chosen, dimension, 0).reshape(chosen.shape[dimension], -1)
+    return positions.any(axis=1)
+
+
+def _dimensions(dimensions: Sequence[int]) -> str:
+    named = " and ".join(map(str, dimensions))
+    return f"dimension{'s' if len(dimensions) > 1 else ''} {named}"
 
 
 class _Part(NamedTuple):
@@ -139,7 +162,9 @@ def lost_parts(wrong: Wrong) -> Iterator[Reason]:
                 if _only_own(wrong.device, parts, weights):
                     text = f"of the sum over {len(parts)} parts it holds only its own"
                     yield Kind.MISSING_REDUCTION, text
-                yield Kind.PARTS, _parts_text(parts, weights)
+                # A program that subtracts has a wrong sign as well.
+                kind = Kind.UNKNOWN if min(weights) < 0 else Kind.PARTS
+                yield kind, _parts_text(parts, weights)
                 return
 
 
