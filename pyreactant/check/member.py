@@ -32,6 +32,7 @@ from ..base.facts import facts
 from ..base.files import write_json
 from ..base.imports import users_place
 from ..base.say import say
+from ..base.steps import step, told_to
 from ..process import supervised
 from .check import check_all
 from .execute import CaseRun, run_again, run_case
@@ -140,6 +141,9 @@ AGREE_SECONDS = 20.0
 PROGRESS_PREFIX = "crosscheck: "
 """Prefix of progress lines, to tell them from the runtime's output."""
 
+STEP_PREFIX = "crosscheck step: "
+"""Prefix of lines that say what process 0 does now."""
+
 
 def main() -> None:
     """Run the programs of REQUEST; the environment has the settings of the run."""
@@ -184,6 +188,17 @@ def run_member(request: CheckRequest, folder: Path) -> None:
         shards = ShardWriter(folder / shards_name(process))
     except OSError as error:
         raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
+    with told_to(_print_step if process == 0 else lambda text: None):
+        record = _run_all(request, record, target, shards)
+    shards.close()
+    record = replace(record, running=None, finished=True, checksums=shards.checksums)
+    write_json(record.to_dict(), target)
+
+
+def _run_all(
+    request: CheckRequest, record: ProcessRecord, target: Path, shards: ShardWriter
+) -> ProcessRecord:
+    """Run every program, and write the record after each; the record with all programs."""
     for program, name in zip(request.programs, request.names, strict=True):
         record = replace(record, running=name)
         write_json(record.to_dict(), target)  # shows what was running if the process is killed
@@ -199,11 +214,14 @@ def run_member(request: CheckRequest, folder: Path) -> None:
         else:
             record = replace(record, programs=(*record.programs, done))
             wrong = _wrong_processes(done)
-        if process == 0:
+        if record.process == 0:
             _print_progress(done, wrong)
-    shards.close()
-    record = replace(record, running=None, finished=True, checksums=shards.checksums)
-    write_json(record.to_dict(), target)
+    return record
+
+
+def _print_step(text: str) -> None:
+    sys.stdout.write(f"{STEP_PREFIX}{text}\n")
+    sys.stdout.flush()
 
 
 def _all_raised(name: str) -> bool:
@@ -248,6 +266,7 @@ def _run(
         specs=request.specs is not None,
         dtype=request.dtype is not None,
     )
+    step(f"compiling and running {name}")
     run = run_case(
         case,
         size=size,
@@ -260,6 +279,7 @@ def _run(
         check=request.check,
     )
     start = time.perf_counter()
+    step(f"checking {name}")
     blocks = check_all(run)
     checked = time.perf_counter() - start
     keys = _write(shards, name, run.arrays)

@@ -1,10 +1,13 @@
 """The request of a cross-check: a file that every process of every runtime reads."""
 
+import functools
 import importlib.util
 import math
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,9 @@ from ..arrays.runtimes.known import BACKENDS, check_platform
 from ..arrays.sharding import Axes, NamedSharding, as_spec
 from ..arrays.text import specs_text
 from ..base.counted import counted
+from ..base.duration import seconds_word
 from ..base.errors import (
+    DeadlineError,
     FileError,
     InvalidArgumentError,
     PyReactantError,
@@ -335,13 +340,19 @@ class RunDevices:
         return options + (["--platform", self.platform] if self.platform else [])
 
 
-def check_request(request: CheckRequest, count: int | None, backends: Sequence[str]) -> None:
+def check_request(
+    request: CheckRequest,
+    count: int | None,
+    backends: Sequence[str],
+    timeout: float | None = None,
+) -> None:
     """Check what can be checked of the request before anything starts.
 
     Args:
         request: The request.
         count: Number of devices of a run; None if it is unknown.
         backends: The runtimes.
+        timeout: Time limit in seconds of the calls of each oracle.
     """
     mesh = request.mesh or (default_mesh(count) if count else None)
     if mesh is not None and count is not None:
@@ -353,7 +364,7 @@ def check_request(request: CheckRequest, count: int | None, backends: Sequence[s
             _check_dtype(request, case)
         if mesh is not None:
             try:
-                _check_layout(request, case, mesh)
+                _within(timeout, case.name, functools.partial(_check_layout, request, case, mesh))
             except OracleError as error:  # each process finds it, too; the other programs run
                 broken.append(error)
         if case.oracle is None and len(backends) == 1:
@@ -365,11 +376,37 @@ def check_request(request: CheckRequest, count: int | None, backends: Sequence[s
         raise broken[0]
 
 
+def _within(timeout: float | None, name: str, check: Callable[[], None]) -> None:
+    """Make a check that calls an oracle, which may take long.
+
+    Raises:
+        DeadlineError: It takes longer than the limit. Its thread goes on until this process ends.
+    """
+    if timeout is None:
+        return check()
+    ended: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            ended.set_result(check())
+        except BaseException as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=work, name="pyreactant oracle", daemon=True).start()
+    if not wait([ended], timeout).done:
+        raise DeadlineError(
+            f"Program {name!r}: its oracle is called before the runs, and must return within "
+            f"{argument('timeout')} of {seconds_word(timeout)} s, got no result; give a smaller "
+            f"{argument('size')}, or a longer {argument('timeout')}"
+        )
+    return ended.result()
+
+
 def _check_layout(request: CheckRequest, case: Case, mesh: Mesh) -> None:
     size = request.size or case.size_for(mesh)
     choose_layout(case, mesh, size, request.specs)
     if case.oracle is not None:  # a wrong statement about a program is an error here
-        step(f"running the oracle of {case.name}")
+        step(f"trying what is stated of {case.name}")
         input_sets(case, size, request.dtype or case.dtypes[0])
 
 

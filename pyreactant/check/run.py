@@ -38,7 +38,7 @@ from ..base.files import is_full
 from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..base.steps import step
 from .bounds.typical import SIGMAS
-from .member import PROGRESS_PREFIX
+from .member import PROGRESS_PREFIX, STEP_PREFIX
 from .product.place import check_place
 from .programs import CASES, Case, find_case
 from .records.records import check_shards, read_run
@@ -122,7 +122,7 @@ def crosscheck(
             package enzyme-ad is installed, but for "quick"; a folder has lowered modules,
             NAME.mlir, to use in place of Julia.
         out: Folder for records, blocks and logs of the runs. None keeps nothing.
-        timeout: Time limit of each run in seconds.
+        timeout: Time limit of each run in seconds, and of the calls of an oracle before the runs.
         progress: Whether to print progress on standard error.
 
     Returns:
@@ -132,6 +132,7 @@ def crosscheck(
         InvalidArgumentError: An argument is unknown or does not fit the others.
         RequirementError: A requested runtime is not available.
         FileError: `out` cannot be used.
+        DeadlineError: An oracle takes longer than `timeout`.
 
     Examples:
         >>> report = pr.crosscheck(["transpose"], size=8, platform="cpu", backends="jax")
@@ -153,7 +154,7 @@ def crosscheck(
     names, absent = choose_backends(backends)
     check_place(check, names)
     given = RunDevices.of(processes, devices_per_process, platform)
-    check_request(request, given.count, names)
+    check_request(request, given.count, names, timeout)
     differentiate = gradients_wanted(gradients, names, coverage)
     if gradients:
         check_gradients(request, gradients)
@@ -163,8 +164,14 @@ def crosscheck(
         runs = []
         for name in names:
             step(f"checking on {name}")
-            _run(name, options, folder, progress, len(request.programs))
-            runs.append(read_run(folder / name))
+            last = _run(name, options, folder, progress, len(request.programs))
+            run = read_run(folder / name)
+            if run.ended and run.exit_code == ExitCode.TIMEOUT and last:
+                summary = run.ended["summary"]
+                run = replace(
+                    run, ended={**(run.ended or {}), "summary": f"{summary}; it was {last}"}
+                )
+            runs.append(run)
         report = build_report(runs, absent, request.names)
     if not differentiate:
         return report
@@ -277,8 +284,12 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
     yield path
 
 
-def _run(name: str, options: Sequence[str], folder: Path, progress: bool, count: int) -> None:
-    """Execute the run of one runtime; its report.json has the outcome."""
+def _run(name: str, options: Sequence[str], folder: Path, progress: bool, count: int) -> str:
+    """Execute the run of one runtime; its report.json has the outcome.
+
+    Returns:
+        What process 0 did last.
+    """
     run, request = folder.resolve() / name, folder.resolve() / "request.json"
     argv = [
         sys.executable,
@@ -318,16 +329,27 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool, count:
         }
         kind = kinds.get(code, InvalidArgumentError)
         raise kind(f"the run on {name} did not start: {text.removeprefix('error: ')}")
+    return lines.last
 
 
 class _Lines:
-    """What the run of a runtime says of each program that is done."""
+    """What the run of a runtime says of each program that is done, and of what it does now.
+
+    Attributes:
+        last: What it did last.
+    """
 
     def __init__(self, name: str, count: int, *, shown: bool) -> None:
         self._name, self._count, self._shown, self._done = name, count, shown, 0
+        self.last = ""
 
     def read(self, line: str) -> None:
-        """Show a line, if it is about a program."""
+        """Show a line, if it is about a program, and tell of one about a step."""
+        _, prefix, text = line.partition(STEP_PREFIX)
+        if prefix:
+            self.last = text.strip()
+            step(f"{self.last} on {self._name}")
+            return
         _, prefix, text = line.partition(PROGRESS_PREFIX)
         if not prefix:
             return

@@ -1,11 +1,14 @@
 """Programs whose arguments are trees and ranges, and oracles that are of no use."""
 
+import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
 
 import pyreactant as pr
+from pyreactant.base.settings import INDEX
 
 HERE = "tests.crosscheck.input_programs"
 
@@ -88,6 +91,12 @@ def adds_in_any_order(x: np.ndarray) -> Any:
     return 2 * x[:, np.random.default_rng().permutation(x.shape[1])].sum(axis=1)
 
 
+def endless_in_runs(x: np.ndarray) -> Any:
+    while INDEX in os.environ:
+        time.sleep(1)
+    return 2 * x
+
+
 def _doubled(oracle: str) -> pr.Program:
     return pr.Program(oracle, jax=f"{HERE}:double", oracle=f"{HERE}:{oracle}", inputs=(("n", "n"),))
 
@@ -104,3 +113,5 @@ of_random, of_a_file, of_a_changed, of_no_numbers, of_exits, of_raises, of_print
         "prints",
     ),
 )
+
+of_endless_in_runs = _doubled("endless_in_runs")

@@ -240,6 +240,18 @@ def test_lower_precision_of_one_process_shows_in_all_its_blocks() -> None:
     assert found.kind == Kind.LOWER_PRECISION
 
 
+def test_lower_precision_shows_in_all_wrong_blocks() -> None:
+    found = diagnosis_of(lambda d, _: wrong(Kind.LOWER_PRECISION if d else Kind.UNKNOWN))
+    assert found.kind == Kind.UNKNOWN
+    assert diagnosis_of(lambda d, _: wrong(Kind.LOWER_PRECISION)).kind == Kind.LOWER_PRECISION
+
+
+def test_a_kind_of_half_of_the_blocks_has_no_name() -> None:
+    found = diagnosis_of(lambda d, _: wrong(Kind.FACTOR if d < 4 else Kind.UNKNOWN))
+    assert found.kind == Kind.UNKNOWN
+    assert "wrong factor as well" in found.text
+
+
 def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
     def change(device: int, block: list[list[int]]) -> dict[str, Any]:
         if device == 1:

@@ -2,17 +2,30 @@
 
 import json
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.base.errors import DeadlineError
 from pyreactant.base.steps import told_to
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import UnknownOperationError
+from pyreactant.check.faults import subject
+from pyreactant.check.programs import find_case, user
+from pyreactant.check.records.verdict import Kind
 from pyreactant.check.request import CheckRequest, check_request
 from tests.harness import environment, run
 
+from .faults import Scene, every
+
 from .input_programs import HERE, adds_in_any_order, entropy, loss, of_exits
 from .runs import small
+from .trials import diagnosis_of
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -54,7 +67,80 @@ def test_an_oracle_may_add_in_any_order_and_is_announced() -> None:
     told: list[str] = []
     with told_to(told.append):
         check_request(CheckRequest((program,)), 4, ["jax"])
-    assert told == ["running the oracle of sums"]
+    assert told == [
+        "running the oracle of sums, the first call",
+        "running the oracle of sums, the same call again",
+        "trying what is stated of sums",
+    ]
+
+
+def slow(x: np.ndarray) -> np.ndarray:
+    time.sleep(0.05)
+    return np.tanh(x) * 2
+
+
+def test_a_slow_oracle_is_called_for_its_bounds_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+
+    def counted(x: np.ndarray) -> np.ndarray:
+        calls.append(type(x).__name__)
+        return slow(x)
+
+    monkeypatch.setattr(user, "_PATIENCE", 0.01)
+    case = find_case(pr.Program("slow", jax=f"{HERE}:double", oracle=counted, inputs=((8, 8),)))
+    assert case.outputs is not None
+    assert case.runs is not None
+    case.outputs(8, "float32")
+    assert calls == ["ndarray"]
+    assert "the oracle of slow took 0.05" in capsys.readouterr().err
+    with pytest.raises(UnknownOperationError, match="a call of the oracle takes 0.05"):
+        case.runs([np.ones((8, 8), np.float32)], Model.of("float32"))
+    assert calls == ["ndarray"], "the measured time decides"
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_kind_of_fault_is_not_searched_by_a_slow_oracle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def body(x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.tanh(x) * 2
+
+    program = pr.Program("slow", jax=body, oracle=slow, inputs=(("n", "n"),))
+    scene = Scene.of(program, 16)
+    blocks = every(lambda block: block + np.arange(block.size).reshape(block.shape))(scene)
+    monkeypatch.setattr(subject, "_PATIENCE", 0.4)  # less than ten calls
+    found = diagnosis_of(scene.with_blocks(blocks))
+    assert found.kind == Kind.UNKNOWN
+    assert "the search for its kind was given up, because the oracle is slow" in found.text
+    nothing = every(np.zeros_like)(scene)  # needs no oracle
+    assert diagnosis_of(scene.with_blocks(nothing)).kind == Kind.UNINITIALISED
+
+
+def test_an_oracle_without_end_is_an_error_that_names_it() -> None:
+    ended = threading.Event()
+
+    def waits(x: np.ndarray) -> np.ndarray:
+        ended.wait()
+        return x
+
+    program = pr.Program("endless", jax=f"{HERE}:double", oracle=waits, inputs=((8, 8),))
+    with pytest.raises(DeadlineError, match=r"'endless': its oracle .* within timeout of 0.1 s"):
+        check_request(CheckRequest((program,)), 4, ["jax"], timeout=0.1)
+    ended.set()
+
+
+def test_the_end_by_a_time_limit_says_what_ran(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--platform", "cpu", "--timeout"]
+    argv += ["15", "--processes", "1", "--devices-per-process", "2", "--backends", "jax"]
+    argv += ["--quick", "--out", str(tmp_path / "out"), f"{HERE}:of_endless_in_runs"]
+    done = run(argv, env=environment(), timeout=300)
+    assert done.returncode == 7, done.stdout + done.stderr
+    text = " ".join(done.stdout.split())
+    assert "it was running the oracle of endless_in_runs, the first call" in text
 
 
 def test_a_bad_oracle_alone_is_an_error_before_anything_starts() -> None:

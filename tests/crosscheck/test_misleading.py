@@ -49,6 +49,45 @@ def waves(x: Any, of: Any, middle: float = 1.0, height: float = 0.0) -> Any:
     return x * (middle + height * of.sin(of.arange(len(x))))[:, None]
 
 
+def positions(x: Any, of: Any, parts: int = 1) -> Any:
+    """Rows that are turned by their positions, which may begin again on each part."""
+    at = of.arange(len(x)) % (len(x) // parts)
+    return x * of.cos(at)[:, None] + x[:, ::-1] * of.sin(at)[:, None]
+
+
+def differences(x: Any, of: Any, sign: float = 1.0) -> Any:
+    """Each element needs another one: no sum over devices, though linear."""
+    return x - sign * of.roll(x, 8, axis=1)
+
+
+def neighbours(x: Any, of: Any, parts: int = 1) -> Any:
+    """Products with the elements before, of each part by itself if there are several."""
+    whole = of.split(x, parts, axis=1)
+    return of.concatenate([of.tanh(y) * of.roll(y, 2, axis=1) for y in whole], axis=1)
+
+
+def neighbours_of_both(x: Any, of: Any, rows: int = 1, columns: int = 1) -> Any:
+    parts = [of.split(y, columns, axis=1) for y in of.split(x, rows, axis=0)]
+    rolled = [[y * (of.roll(y, 1, 0) + of.roll(y, 1, 1)) for y in line] for line in parts]
+    return of.concatenate([of.concatenate(line, axis=1) for line in rolled], axis=0)
+
+
+def open_end(x: Any, of: Any, closed: bool = True) -> Any:
+    moved = of.concatenate([x[:, -1:] * closed, x[:, :-1]], axis=1)
+    return 2.0 * x + moved
+
+
+def groups(x: Any, of: Any, under: float = 1e-5, beside: float = 0.0) -> Any:
+    z = x.reshape(len(x), 4, -1)
+    z = z / (of.sqrt((z * z).mean(axis=2, keepdims=True) + under) + beside)
+    return z.reshape(x.shape)
+
+
+def balanced(x: Any, of: Any, load: float = 0.01) -> Any:
+    """A computed number is small, and no epsilon."""
+    return x @ x + load * (x.mean(axis=0) ** 2).sum()
+
+
 FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (weights, {"mask": 1}, Kind.MASK),
     (weights, {"mask": -1}, Kind.MASK),
@@ -63,6 +102,13 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (ridge, {"more": 1.001}, Kind.UNKNOWN),
     (quantised, {"zero_point": 0.002}, Kind.UNKNOWN),
     (waves, {"middle": 1 - 1 / 32, "height": 0.05}, Kind.UNKNOWN),
+    (positions, {"parts": 2}, Kind.UNKNOWN),
+    (differences, {"sign": -1.0}, Kind.FACTOR),
+    (neighbours, {"parts": 4}, Kind.HALO),
+    (neighbours_of_both, {"rows": 2, "columns": 4}, Kind.HALO),
+    (open_end, {"closed": False}, Kind.UNKNOWN),
+    (groups, {"under": 0.0, "beside": 1e-2}, Kind.UNKNOWN),
+    (balanced, {"load": 0.0}, Kind.UNKNOWN),
     (waves, {"middle": 3.0, "height": 0.5}, Kind.FACTOR),
 ]
 

@@ -51,7 +51,7 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
                 f"{sizes.min():.4g} to {sizes.max():.4g}{beside}"
             )
             # Another epsilon, or a mean over fewer elements, has such factors, too.
-            is_near = 1 / _AWAY < sizes.min() and sizes.max() < _AWAY
+            is_near = sizes.min() > 1 / _AWAY and sizes.max() < _AWAY
             yield (
                 _variance(wrong, middle, 4 * spread + 1e-5, beside, spread)
                 or _epsilon(wrong, offset, scaled, rows, axis)
@@ -61,12 +61,15 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
 
 
 def is_multiple(wrong: Wrong) -> bool:
-    """Whether the wrong elements are the right ones, multiplied by one factor."""
+    """Whether the wrong elements are the right ones, times one factor or one for each line."""
     if not is_float(wrong.values.dtype) or np.count_nonzero(wrong.wrong) < 2:
         return False
     right = wrong.right.numbers
-    factor = _factor(wide(wrong.values), right, wrong.wrong, None)
-    return factor is not None and _holds(wrong, np.zeros(()), right, factor, 1)
+    for axis in (None, *range(wrong.values.ndim if wrong.values.ndim > 1 else 0)):
+        factor = _factor(wide(wrong.values), right, wrong.wrong, axis)
+        if factor is not None and _holds(wrong, np.zeros(()), right, factor, factor.size):
+            return True
+    return False
 
 
 def _offsets(wrong: Wrong) -> Iterator[tuple[int | None, np.ndarray]]:
@@ -204,7 +207,7 @@ def _turned(wrong: Wrong, back: np.ndarray) -> bool:
 
 
 def wrong_halo(wrong: Wrong) -> Iterator[Reason]:
-    oracle, before = wrong.output, wrong.subject.before
+    oracle, before = wrong.output, wrong.before
     for dimension in range(len(wrong.shape)):
         width = oracle.halo(wrong.block, dimension)
         if not width:
@@ -219,7 +222,7 @@ def wrong_halo(wrong: Wrong) -> Iterator[Reason]:
             ("exchanged", [exchanged(x, own, dimension, n) for x in oracle.sources])
             for n in sorted(widths)
         ]
-        if isinstance(before, OutputOracle):
+        if before is not None:
             both = zip(oracle.sources, before.sources, strict=True)
             stale: list[Source] = [Stale(x, own, dimension, old) for x, old in both]
             faulty.append(("those of the previous call", stale))
@@ -321,7 +324,7 @@ def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:
     """How far shorter inputs move the right values; nowhere if the program has none."""
     if not isinstance(wrong.oracle, OutputOracle):
         return np.zeros_like(value)
-    oracle = wrong.oracle.reading(Rounded(source, bits) for source in wrong.oracle.sources)
+    oracle = wrong.output.reading(Rounded(source, bits) for source in wrong.oracle.sources)
     with np.errstate(all="ignore"):
         return oracle.block(wrong.tile).numbers - value
 

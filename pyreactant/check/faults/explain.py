@@ -6,6 +6,7 @@ tile around the worst element is compared, so the time does not depend on the bl
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,6 @@ from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.typical import TypicalVerdict
 from ..bounds.verdict import Verdict
-from ..oracle.oracle import OutputOracle
 from ..records.verdict import BlockVerdict, Kind
 from ..regions import around, moved, whole_index
 from .diagnose import blocks_of
@@ -91,12 +91,12 @@ _NEAR = 4.0  # units in the last place
 
 def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
     text = looks_uninitialised(wrong.values, wrong.right)
-    if text:
+    if text and not (wrong.values.any() and is_multiple(wrong)):  # as without a denominator
         yield Kind.UNINITIALISED, text
 
 
 def _stale(wrong: Wrong) -> Iterator[Reason]:
-    if wrong.subject.before is not None and wrong.holds(wrong.subject.before.block(wrong.tile)):
+    if wrong.before is not None and wrong.holds(wrong.before.block(wrong.tile)):
         yield Kind.UNINITIALISED, f"{_some(wrong)} the result of the previous call"
     yield from _stale_input(wrong)
     for number, oracle in enumerate(wrong.subject.inputs):
@@ -111,8 +111,8 @@ def _stale(wrong: Wrong) -> Iterator[Reason]:
 
 def _stale_input(wrong: Wrong) -> Iterator[Reason]:
     """A result of which one of several inputs is that of the previous call."""
-    before = wrong.subject.before
-    if not isinstance(before, OutputOracle) or len(before.sources) < 2:
+    before = wrong.before
+    if before is None or len(before.sources) < 2:
         return
     for number, source in enumerate(before.sources):
         if wrong.holds(wrong.output.reading_instead(number, source).block(wrong.tile)):
@@ -206,7 +206,8 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         if any(kind != Kind.UNKNOWN for kind, _ in reasons):
             return reasons, matches
         unnamed += reasons
-    return unnamed[:1] or [(Kind.UNKNOWN, "")], matches
+    late = "the search for its kind was given up, because the oracle is slow"
+    return unnamed[:1] or [(Kind.UNKNOWN, late * wrong.subject.search.over)], matches
 
 
 _ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
@@ -214,10 +215,13 @@ _ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
 
 def _fitting(test: Test, wrong: Wrong) -> list[Reason]:
     """The reasons of one test; none if the oracle cannot compute the faulty values."""
+    start = time.thread_time()
     try:
         return list(test(wrong))
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return []
+    finally:
+        wrong.subject.search.seconds += time.thread_time() - start
 
 
 def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:

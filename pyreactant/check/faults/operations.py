@@ -199,7 +199,7 @@ def _match(
 
 def altered_operation(wrong: Wrong) -> Iterator[Reason]:
     """The values of the oracle with one of its operations altered."""
-    explain = wrong.subject.operations
+    explain = wrong.subject.operations if wrong.output else None
     reason = None if explain is None else explain(wrong)
     if reason is not None:
         yield reason
@@ -287,7 +287,8 @@ def _is_number(x: Any) -> bool:
 
 
 def _is_small(x: Any) -> bool:
-    return _is_number(x) and 0 < abs(x) <= _SMALL
+    # An array without dimensions is a number that was computed.
+    return not isinstance(x, np.ndarray) and _is_number(x) and 0 < abs(x) <= _SMALL
 
 
 def _of_mask(mask: np.ndarray, name: str) -> Iterator[Alteration]:
@@ -431,7 +432,7 @@ def _of_parts(
             lost = f"with a sum that lacks {part}"
             yield Kind.PARTS, lost, lambda piece=piece: reduced(x) - reduced(piece)
     if name == "sum":
-        yield missing, f"with {n} times the sum over dimension {axis}", lambda: reduced(x) * n
+        yield Kind.PARTS, f"with {n} times the sum over dimension {axis}", lambda: reduced(x) * n
 
 
 def _matmul(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:

@@ -112,21 +112,28 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
     oracle, cuts = wrong.output, wrong.subject.plan.sharding.cuts(len(wrong.shape))
     cut = [dimension for dimension, count in enumerate(cuts) if count > 1]
     for dimensions in (c for n in range(1, len(cut) + 1) for c in itertools.combinations(cut, n)):
-        tile, sources, inside = list(wrong.tile), oracle.sources, list(whole_index(wrong.shape))
+        tile, sources = list(wrong.tile), oracle.sources
         for d in dimensions:
-            own = inside[d] = wrong.block[d]
+            own = wrong.block[d]
             tile[d] = slice(tile[d].start - own.start, tile[d].stop - own.start)
             sources = tuple(alone(x, own, d) for x in sources)
         if not wrong.holds(oracle.with_halos(sources).block(tuple(tile))):
             continue
-        known = oracle.with_halos(Only(x, tuple(inside)) for x in oracle.sources)
-        needs = wrong_elements(known.block(wrong.tile).value.astype(wrong.got.dtype), wrong.right)
-        if not needs[wrong.wrong].all():
+        if not _needs(wrong, dimensions)[wrong.wrong].all():
             return
-        ends = [d for d in dimensions if not _lines(needs, d).all()]
+        ends = [d for d in dimensions if not _lines(_needs(wrong, [d]), d).all()]
         text = f"it was computed from its own part of {_dimensions(dimensions)} only"
         yield Kind.HALO if ends else Kind.MISSING_REDUCTION, text
         return
+
+
+def _needs(wrong: Wrong, dimensions: Sequence[int]) -> np.ndarray:
+    """Which elements of the tile change without the other parts of these dimensions."""
+    inside = list(whole_index(wrong.shape))
+    for d in dimensions:
+        inside[d] = wrong.block[d]
+    known = wrong.output.with_halos(Only(x, tuple(inside)) for x in wrong.output.sources)
+    return wrong_elements(known.block(wrong.tile).value.astype(wrong.got.dtype), wrong.right)
 
 
 def _lines(chosen: np.ndarray, dimension: int) -> np.ndarray:
@@ -162,8 +169,10 @@ def lost_parts(wrong: Wrong) -> Iterator[Reason]:
                 if _only_own(wrong.device, parts, weights):
                     text = f"of the sum over {len(parts)} parts it holds only its own"
                     yield Kind.MISSING_REDUCTION, text
-                # A program that subtracts has a wrong sign as well.
-                kind = Kind.UNKNOWN if min(weights) < 0 else Kind.PARTS
+                # A program that subtracts may have a wrong sign; one that needs a part at the
+                # ends of lines only may have a wrong halo.
+                certain = min(weights) >= 0 and _is_whole(parts, weights)
+                kind = Kind.PARTS if certain else Kind.UNKNOWN
                 yield kind, _parts_text(parts, weights)
                 return
 
@@ -258,6 +267,12 @@ def _explained(wrong: Wrong, parts: Sequence[_Part], weights: Sequence[int], fre
     else:
         faulty = Expected(value, right.bound * max(1, *map(abs, weights)))
     return explains(wrong.values, right, faulty, wrong.wrong, free)
+
+
+def _is_whole(parts: Sequence[_Part], weights: Sequence[int]) -> bool:
+    """Whether each part that is not in the sum once changes whole lines of the tile."""
+    odd = [part.value != 0 for part, weight in zip(parts, weights, strict=True) if weight != 1]
+    return all(_lines(one, d).all() for one in odd for d in range(one.ndim))
 
 
 def _only_own(device: int, parts: Sequence[_Part], weights: Sequence[int]) -> bool:

@@ -32,6 +32,26 @@ def side_of_tile(dimensions: int) -> int:
     return max(2, math.floor(_TILE ** (1 / max(1, dimensions))))
 
 
+_PATIENCE = 60.0
+"""Seconds of processor time that the search for the kinds of an array's faults may take."""
+
+_CALLS = 10
+"""Calls of an oracle that a test for a kind of fault makes, about."""
+
+
+@dataclass(slots=True)
+class Search:
+    """How long the kinds of an array's faults were searched.
+
+    Attributes:
+        seconds: The processor time until now.
+        over: Whether a test was left out because its calls of the oracle would take too long.
+    """
+
+    seconds: float = 0.0
+    over: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """An array of a run, and everything its blocks may be compared with.
@@ -46,6 +66,7 @@ class Subject:
         operations: Which operation of the oracle differs, if that explains a wrong block
             (`operations.Operations.explain`); None if the oracle's operations are unknown.
         known: What `few` has computed, by index.
+        search: How long the kinds of its faults were searched.
     """
 
     name: str
@@ -56,6 +77,7 @@ class Subject:
     input_plans: tuple[ArrayPlan, ...] = ()
     operations: "Callable[[Wrong], Reason | None] | None" = None
     known: dict[tuple[tuple[int, int], ...], Expected] = field(default_factory=dict, compare=False)
+    search: "Search" = field(default_factory=lambda: Search(), compare=False)
 
     def few(self, index: Index) -> Expected:
         """The right values of a few elements, computed once.
@@ -96,11 +118,31 @@ class Wrong:
         """The right values of an output.
 
         Raises:
-            LookupError: The array is an input, of which a program's faults explain nothing.
+            LookupError: The array is an input, of which a program's faults explain nothing; or
+                there is no time left to compute what faults do.
         """
         if not isinstance(self.oracle, OutputOracle):
             raise LookupError(f"{self.subject.name} is no output")
+        self._check_time(self.oracle)
         return self.oracle
+
+    @property
+    def before(self) -> OutputOracle | None:
+        """The values of the previous calls; None for inputs.
+
+        Raises:
+            LookupError: As for `output`.
+        """
+        if isinstance(self.subject.before, OutputOracle):
+            self._check_time(self.subject.before)
+            return self.subject.before
+        return None
+
+    def _check_time(self, oracle: OutputOracle) -> None:
+        search, seconds = self.subject.search, oracle.case.seconds
+        if search.seconds + _CALLS * (0.0 if seconds is None else seconds()) > _PATIENCE:
+            search.over = True
+            raise LookupError(f"no time left to explain {self.subject.name}")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -247,6 +247,7 @@ class Case:
             there is only `oracle`.
         of_class: Computes all results on whole inputs with NumPy arrays of a given class. None if
             there is only `oracle`.
+        seconds: How long a call of a user's oracle takes, in seconds; None if it is fast.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
         contracted: The (input, dimension) pairs along which each element of an output needs the
@@ -275,6 +276,7 @@ class Case:
     oracle: Oracle | None
     runs: Callable[[Sequence[np.ndarray], Model], tuple[Runs, ...]] | None = None
     of_class: Callable[[Sequence[np.ndarray], type], tuple[np.ndarray, ...]] | None = None
+    seconds: Callable[[], float] | None = None
     static: Callable[[int], Mapping[str, Any]] = lambda size: {}
     exact: bool = False
     random: bool = False

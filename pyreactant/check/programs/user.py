@@ -1,9 +1,10 @@
 """A user's Program as a case, with defaults for everything that it does not define."""
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from ...arrays.program import Program, body_name, load
 from ...arrays.sharding import Index, as_entry
 from ...base.errors import InvalidArgumentError
 from ...base.imports import users_place
+from ...base.say import say
+from ...base.steps import step
 from ..bounds.estimate import (
     estimate,
     in_short,
@@ -159,6 +162,7 @@ def _case(
         oracle=None if results is None else Oracle(results.block, first=results.whole),
         runs=None if results is None else results.runs,
         of_class=None if results is None else results.of_class,
+        seconds=None if oracle is None else oracle.seconds,
     )
 
 
@@ -197,9 +201,11 @@ class _Oracle:
         self.function = load(program, "oracle")
         self._inputs = program.inputs
         self._shapes: dict[tuple[Shape, ...], tuple[Shape, ...]] = {}
+        self._seconds: dict[tuple[Shape, ...], _Seconds] = {}
         self._name = f"Program {program.name!r}: its oracle {body_name(program.oracle)!r}"
 
     def __call__(self, *arrays: np.ndarray) -> Any:
+        start, busy = time.monotonic(), time.thread_time()
         try:
             # An oracle may change its arguments, which later runs and the devices still need.
             result = self.arranged(self.function)(*(array.copy() for array in arrays))
@@ -218,13 +224,29 @@ class _Oracle:
                 f"{problem}"
             )
         shapes = tuple(map(np.shape, leaves(result)))
-        known = self._shapes.setdefault(tuple(array.shape for array in arrays), shapes)
+        given = _shapes(arrays)
+        known = self._shapes.setdefault(given, shapes)
         if shapes != known:
             raise OracleError(
                 f"{self._name} must return arrays of the same shapes for all numbers, as a "
                 f"compiled program does, got {_text(known)} and {_text(shapes)}; correct the oracle"
             )
+        now = _Seconds(time.monotonic() - start, time.thread_time() - busy)
+        before = self._seconds.get(given, now)  # a busy machine may have made it slow
+        self._seconds[given] = _Seconds(*map(min, before, now))
         return result
+
+    def cost(self, arrays: Sequence[np.ndarray]) -> tuple[int, "_Seconds"]:
+        """Elements of the largest result for such arguments, and how long a call takes."""
+        given = _shapes(arrays)
+        if given not in self._seconds:
+            with np.errstate(all="ignore"):
+                self(*map(in_full, arrays))
+        return max(map(math.prod, self._shapes[given])), self._seconds[given]
+
+    def seconds(self) -> float:
+        """How long a call takes, of those for the largest arguments; 0 before the first one."""
+        return max((seconds.passed for seconds in self._seconds.values()), default=0.0)
 
     def check_steady(self, results: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
         """Check that two calls with the same arguments have the same results.
@@ -244,6 +266,17 @@ class _Oracle:
     def arranged(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function of all arrays that makes of them the arguments of this one."""
         return lambda *arrays: function(*as_arguments(self._inputs, arrays))
+
+
+class _Seconds(NamedTuple):
+    """How long a call took: the time that passed, and the processor's."""
+
+    passed: float
+    busy: float
+
+
+def _shapes(arrays: Sequence[np.ndarray]) -> tuple[Shape, ...]:
+    return tuple(array.shape for array in arrays)
 
 
 _UNSTEADY = 64
@@ -292,6 +325,9 @@ _SECONDS = 2.0
 _LARGEST = 2**20
 """Elements of an array in each run: with all runs, 150 MB."""
 
+_PATIENCE = 30.0
+"""Seconds of a call beyond which an oracle is called for its bounds only."""
+
 
 class _Results:
     """The results of a user's oracle on whole arrays, with bounds if they are rounded."""
@@ -301,6 +337,7 @@ class _Results:
 
     def whole(self, inputs: Inputs) -> tuple[Any, ...]:
         """All results; blocks share them."""
+        step(f"running the oracle {'on exact numbers' if inputs.model is None else 'with bounds'}")
         parts, model = inputs.read_all(), inputs.model
         if model is None:
             with np.errstate(all="ignore"):
@@ -326,6 +363,7 @@ class _Results:
                 arrays, or is slow.
         """
         self._check_cost(arrays)
+        step(f"running the oracle {COUNT + 1} times at once, with random roundings")
         rounding, function = Rounding(model), self._oracle.function
         if model.roundoff == model.sum_roundoff:
             function = with_ranges(function, rounding.range) or function
@@ -357,22 +395,15 @@ class _Results:
         largest = max(array.size for array in arrays)
         if largest > _LARGEST:
             raise UnknownOperationError(f"an argument has more than {_LARGEST} elements")
-        results, seconds = self._timed(arrays)
-        if 1 < COUNT * seconds / _SECONDS < 4:  # a busy machine may have made it slow
-            seconds = min(seconds, self._timed(arrays)[1])
-        if max(result.size for result in results) > _LARGEST:
+        size, (passed, busy) = self._oracle.cost(arrays)
+        if size > _LARGEST:
             raise UnknownOperationError(f"a result has more than {_LARGEST} elements")
-        if COUNT * seconds > _SECONDS:
+        if COUNT * busy > _SECONDS:
             raise UnknownOperationError(
-                f"the oracle takes {seconds:.2g} s, and {COUNT} runs may take {_SECONDS:g} s"
+                f"the oracle takes {busy:.2g} s, and {COUNT} runs may take {_SECONDS:g} s"
             )
-
-    def _timed(self, arrays: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], float]:
-        """The results of the plain oracle, and its seconds of processor time."""
-        start = time.thread_time()
-        with np.errstate(all="ignore"):
-            results = outputs_of(self._oracle(*map(in_full, arrays)))
-        return results, time.thread_time() - start
+        if passed > _PATIENCE:
+            raise UnknownOperationError(f"a call of the oracle takes {passed:.2g} s")
 
     def _derive(self, parts: tuple[Any, ...], model: Model) -> tuple[Any, ...] | str:
         """The results with bounds, or why the oracle cannot run on Tracked arrays.
@@ -415,9 +446,18 @@ def _outputs(
             in_full(source(one, 0, i).read(whole_index(one.shape)))
             for i, one in enumerate(inputs(n, dtype))
         ]
+        step(f"running the oracle of {program.name}, the first call")
         with np.errstate(all="ignore"):
             results = outputs_of(oracle(*arrays))
-            oracle.check_steady(results, outputs_of(oracle(*arrays)))
+            if (seconds := oracle.seconds()) > _PATIENCE:
+                say(
+                    f"the oracle of {program.name} took {seconds:.3g} s for a call, so it is not "
+                    "called a second time to see whether its numbers are the same; a smaller size "
+                    "takes less"
+                )
+            else:
+                step(f"running the oracle of {program.name}, the same call again")
+                oracle.check_steady(results, outputs_of(oracle(*arrays)))
         wanted = program.out_dtypes
         if wanted and len(wanted) != len(results):
             raise InvalidArgumentError(
