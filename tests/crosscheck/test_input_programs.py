@@ -22,7 +22,6 @@ from pyreactant.check.request import CheckRequest, check_request
 from tests.harness import environment, run
 
 from .faults import Scene, every
-
 from .input_programs import HERE, adds_in_any_order, entropy, loss, of_exits
 from .runs import small
 from .trials import diagnosis_of
@@ -94,8 +93,8 @@ def test_a_slow_oracle_is_called_for_its_bounds_only(
     assert case.runs is not None
     case.outputs(8, "float32")
     assert calls == ["ndarray"]
-    assert "the oracle of slow took 0.05" in capsys.readouterr().err
-    with pytest.raises(UnknownOperationError, match="a call of the oracle takes 0.05"):
+    assert "the oracle of slow took 0." in capsys.readouterr().err
+    with pytest.raises(UnknownOperationError, match="a call of the oracle takes 0"):
         case.runs([np.ones((8, 8), np.float32)], Model.of("float32"))
     assert calls == ["ndarray"], "the measured time decides"
 

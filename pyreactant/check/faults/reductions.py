@@ -166,12 +166,12 @@ def lost_parts(wrong: Wrong) -> Iterator[Reason]:
             parts = _parts(wrong, number, groups)
             weights = _weights(wrong, parts) if len(parts) > 1 else None
             if weights is not None:
-                if _only_own(wrong.device, parts, weights):
-                    text = f"of the sum over {len(parts)} parts it holds only its own"
-                    yield Kind.MISSING_REDUCTION, text
                 # A program that subtracts may have a wrong sign; one that needs a part at the
                 # ends of lines only may have a wrong halo.
                 certain = min(weights) >= 0 and _is_whole(parts, weights)
+                if certain and _only_own(wrong.device, parts, weights):
+                    text = f"of the sum over {len(parts)} parts it holds only its own"
+                    yield Kind.MISSING_REDUCTION, text
                 kind = Kind.PARTS if certain else Kind.UNKNOWN
                 yield kind, _parts_text(parts, weights)
                 return
