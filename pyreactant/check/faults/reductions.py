@@ -270,9 +270,13 @@ def _explained(wrong: Wrong, parts: Sequence[_Part], weights: Sequence[int], fre
 
 
 def _is_whole(parts: Sequence[_Part], weights: Sequence[int]) -> bool:
-    """Whether each part that is not in the sum once changes whole lines of the tile."""
-    odd = [part.value != 0 for part, weight in zip(parts, weights, strict=True) if weight != 1]
-    return all(_lines(one, d).all() for one in odd for d in range(one.ndim))
+    """Whether each part that is not in the sum once changes about as many lines as others do."""
+    for d in range(parts[0].value.ndim):
+        counts = [np.count_nonzero(_lines(part.value != 0, d)) for part in parts]
+        odd = [count for count, weight in zip(counts, weights, strict=True) if weight != 1]
+        if 2 * min(odd) < max(counts):
+            return False
+    return True
 
 
 def _only_own(device: int, parts: Sequence[_Part], weights: Sequence[int]) -> bool:
