@@ -91,7 +91,8 @@ _NEAR = 4.0  # units in the last place
 
 def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
     text = looks_uninitialised(wrong.values, wrong.right)
-    if text and not (wrong.values.any() and is_multiple(wrong)):  # as without a denominator
+    # Without a denominator, numbers may be large; zeros are a multiple of all numbers.
+    if text and not (wrong.values[wrong.wrong].any() and is_multiple(wrong)):
         yield Kind.UNINITIALISED, text
 
 
