@@ -229,6 +229,9 @@ def doctor(
     backend: Annotated[
         str | None, typer.Option(help="Runtime that must work: jax or reactant.")
     ] = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Also check the cluster of the current context.")
+    ] = False,
     timeout: Annotated[float, duration(help="How long each runtime may take to start.")] = 60.0,
 ) -> None:
     """Check this machine; print the commands that fix it.
@@ -243,7 +246,7 @@ def doctor(
         signal.SIGTERM, lambda *_: sys.exit(code_of_signal(signal.SIGTERM))
     )  # ends the children on the way
     with working("checking this machine") as tell:
-        diagnosis = diagnose(backend, deep=deep, timeout=timeout, tell=tell)
+        diagnosis = diagnose(backend, deep=deep, cluster=kubernetes, timeout=timeout, tell=tell)
     if as_json:
         print(json.dumps(diagnosis.to_dict(), indent=2))
     else:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, argument
 from ..base.facts import tpu_chips
-from . import accelerators, software, system
+from . import accelerators, kubernetes, software, system
 from . import runtimes as _runtimes
 from .check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
 from .runtimes import TITLES, Answer
@@ -89,6 +89,19 @@ AFTER_RUNTIMES = {
 """The groups of the table after the runtimes."""
 
 
+KUBERNETES = {
+    "Kubernetes": (
+        Row("client", kubernetes.client, _ALWAYS),
+        Row("cluster", kubernetes.cluster, _ALWAYS),
+        Row("JobSet", kubernetes.jobset, _ALWAYS),
+        Row("rights", kubernetes.rights, _ALWAYS),
+        Row("queues", kubernetes.queues),
+        Row("nodes", kubernetes.nodes),
+    )
+}
+"""The group of the cluster, if it is asked for."""
+
+
 def run_check(machine: Machine, backend: str | None, group: str, row: Row) -> Check:
     """Run one check; an exception in it becomes a row too."""
     required = (backend or "any") in row.needed_by
@@ -119,6 +132,7 @@ def diagnose(
     backend: str | None = None,
     *,
     deep: bool = False,
+    cluster: bool = False,
     timeout: float = 60.0,
     machine: Machine | None = None,
     tell: Callable[[str], None] = lambda what: None,
@@ -133,6 +147,7 @@ def diagnose(
             takes long to start, so it is started only if it is named, or with `deep`.
         deep: Whether to multiply two sharded matrices on every runtime that starts, and check the
             product.
+        cluster: Whether to check the cluster with Kubernetes of the current context, too.
         timeout: Seconds for each runtime to start; a product has five times as long.
         machine: The machine to check; None for this one.
         tell: Called with a description of each step.
@@ -169,6 +184,9 @@ def diagnose(
             with _runtimes.start(machine, name, timeout) as answer:
                 answers[name] = answer()
     runtimes = list(_runtime_rows(machine, backend, answers, deep=deep, timeout=timeout, tell=tell))
+    if cluster:
+        tell("asking the cluster")
+        after += _run_groups(machine, backend, KUBERNETES)
     seconds = time.monotonic() - begin
     return Diagnosis((*before, *runtimes, *after), backend, deep, seconds)
 

@@ -44,6 +44,8 @@ GROUPS = {
     "jobsets": ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
     "events": ("", "v1", "Event"),
     "workloads": ("kueue.x-k8s.io", "v1beta1", "Workload"),
+    "localqueues": ("kueue.x-k8s.io", "v1beta1", "LocalQueue"),
+    "deployments": ("apps", "v1", "Deployment"),
 }
 NAMESPACES = ("default", "team")
 OWNER, VIEWER = "token-of-the-owner", "token-of-a-viewer"
@@ -249,6 +251,18 @@ class Run:
             ]
         return status
 
+    def mark(self, name: str) -> object:
+        """What changes when a pod's log or state does."""
+        files = [self.folder / "state.json"]
+        with contextlib.suppress(ValueError):  # NAME-worker-SLICE-POD-SUFFIX
+            (jobs,) = self.jobset["spec"]["replicatedJobs"]
+            replica, index = map(int, name.split("-")[-3:-1])
+            process = replica * jobs["template"]["spec"]["completions"] + index
+            files += (self.folder / f"{process}.{attempt}.stamped" for attempt in range(5))
+        return self.generation, [
+            (f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.exists()
+        ]
+
     def log(self, name: str, query: dict[str, list[str]]) -> bytes:
         """The log of a pod, as the kubelet gives it."""
         pod = next((one for one in self.pods() if one["metadata"]["name"] == name), None)
@@ -289,6 +303,8 @@ class Api:
 
     Attributes:
         lacks_jobset: Whether JobSet is not installed.
+        kueue: Whether Kueue is.
+        nodes: What the user can read of nodes.
         starts: Whether pods start; else they wait, as `waiting` says.
         waiting: Why pods wait that have not started.
         faults: Answers that come in place of the next ones: status, headers and content.
@@ -302,7 +318,8 @@ class Api:
         self.folder = folder
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.runs: dict[str, Run] = {}
-        self.lacks_jobset = False
+        self.lacks_jobset = self.kueue = False
+        self.nodes: list[Object] = []
         self.starts = True
         self.waiting = {"reason": "ContainerCreating"}
         self.faults: list[tuple[int, dict[str, str], bytes]] = []
@@ -321,10 +338,17 @@ class Api:
             split = urlsplit(path)
             if token not in (OWNER, VIEWER):
                 raise Refused(401, "Unauthorized", "Unauthorized")
+            if split.path.endswith("/selfsubjectaccessreviews"):
+                verb = body["spec"]["resourceAttributes"]["verb"]
+                allowed = token == OWNER or verb not in ("create", "delete")
+                return 201, {**body, "status": {"allowed": allowed}}
+            if split.path == "/api/v1/nodes":
+                return 200, {"kind": "NodeList", "apiVersion": "v1", "items": self.nodes}
             if (found := _PATH.fullmatch(split.path)) is None:
                 return 200, _discovery(split.path)
             kind, namespace, name = found["kind"], found["namespace"], found["name"]
-            if self.lacks_jobset and kind == "jobsets":
+            kueue = GROUPS[kind][0] == "kueue.x-k8s.io" and not self.kueue
+            if kueue or (self.lacks_jobset and kind == "jobsets"):
                 return 404, b"404 page not found\n"
             assert GROUPS[kind][:2] == (found["group"] or "", found["version"]), path
             verb = {"POST": "create", "DELETE": "delete"}.get(method, "get" if name else "list")
@@ -405,8 +429,11 @@ class Api:
                     yield json.dumps({"type": what, "object": one}).encode() + b"\n"
 
     def _follow(self, run: Run, name: str, query: dict[str, list[str]]) -> Iterator[bytes]:
-        sent, ended = 0, False
+        sent, ended, before = 0, False, None
         while not ended and not self.ended.wait(0.05):
+            if (mark := run.mark(name)) == before:
+                continue
+            before = mark
             try:
                 with self._lock:
                     pod = self._one("pods", run.jobset["metadata"]["namespace"], name)
@@ -436,12 +463,12 @@ class Api:
         now = {**before, "spec": {**before["spec"], "suspend": value}}
         self.objects["jobsets", "default", name] = self.runs[name].jobset = now
 
-    def put(self, kind: str, name: str, **body: Any) -> None:
+    def put(self, kind: str, name: str, namespace: str = "default", **body: Any) -> None:
         """An object that somebody else makes, such as Kueue."""
         metadata = {"name": name, "uid": name, "labels": body.pop("labels", {})}
         with self._lock:
             one = _object(kind, {"metadata": metadata, **body})
-            self.objects[kind, "default", name] = one
+            self.objects[kind, namespace, name] = one
 
     def _all(self, kind: str, namespace: str) -> list[Object]:
         if kind in ("pods", "jobs"):
@@ -475,6 +502,8 @@ class Api:
             strict = query.get("fieldValidation") == ["Strict"]
             said = f'JobSet in version "v1alpha2" cannot be handled: strict decoding: {wrong[0]}'
             raise Refused(400 if strict else 422, "BadRequest" if strict else "Invalid", said)
+        if "dryRun" in query:
+            return body
         metadata = {
             **body["metadata"],
             "namespace": namespace,

@@ -137,6 +137,7 @@ class _Cluster:
                     environ[variable] = self.secrets[value].decode()
             # The pods have no PYTHONPATH: all of pyreactant's code is what was sent.
             settings = {k: v for k, v in environment(**environ).items() if k != "PYTHONPATH"}
+            settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles it anew
             settings["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
             end = self.folder / f"{process}.{number}.json"
             words = [str(self.folder / "hosts"), str(self.sent), str(end)]

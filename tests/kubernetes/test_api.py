@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,6 @@ from tests.kubernetes.api import OWNER, Api, running
 from tests.kubernetes.schema import CRD
 
 Kubernetes = pr.targets.Kubernetes
-
-
-@pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """A cluster whose pods never start, and a folder with a program."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "cluster" / "kubeconfig"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("")
-    client.cluster_at.cache_clear()
-    with running(tmp_path / "cluster") as there:
-        there.starts = False
-        yield there
-    client.cluster_at.cache_clear()
 
 
 def edited(api: Api, **cluster: Any) -> None:

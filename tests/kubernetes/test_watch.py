@@ -1,11 +1,7 @@
 """One connection for each kind of object and each log, over breaks: nothing is asked twice."""
 
-import itertools
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,64 +10,10 @@ import pyreactant as pr
 from pyreactant.runs.places.kubernetes import client, watch
 from pyreactant.runs.places.kubernetes.client import Cluster, NoAnswerError
 from pyreactant.runs.places.kubernetes.watch import Watch
-from tests.kubernetes.api import OWNER, Api, running
+from tests.kubernetes.api import OWNER, Api
+from tests.kubernetes.played import Played, until
 
 LABELS = "pyreactant/job"
-
-
-@pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """A cluster whose pods are played by `Played`, and a folder with a program."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "cluster" / "kubeconfig"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("")
-    client.cluster_at.cache_clear()
-    watch.watch_of.cache_clear()
-    with running(tmp_path / "cluster") as there:
-        there.starts = False
-        yield there
-
-
-class Played:
-    """The pods of a job that a test plays: their states and their logs."""
-
-    def __init__(self, api: Api, job: pr.Job) -> None:
-        self.name = f"pr-{job.id.lower()}"
-        self.folder = api.runs[self.name].folder
-        self.folder.mkdir(exist_ok=True)
-        (self.folder / "0.0.stamped").unlink(missing_ok=True)
-        self.lines = itertools.count()
-        (self.folder / "0.0.json").write_text("")
-        self.note()
-
-    def note(self, code: int | None = None, action: str = "") -> None:
-        """Say how the pod stands."""
-        pod = {"code": code, "removed": False, "at": "2026-11-28T10:00:00Z"}
-        state = {
-            "attempt": 0,
-            "counted": 0,
-            "pods": {f"{self.name}-worker-0-0": pod},
-            "failed": {},
-            "action": action,
-        }
-        partial = self.folder / "state.partial"
-        partial.write_text(json.dumps(state))
-        partial.rename(self.folder / "state.json")
-
-    def write(self, count: int) -> None:
-        """Write lines, several of which have the same time."""
-        with (self.folder / "0.0.stamped").open("a") as file:
-            for number in itertools.islice(self.lines, count):
-                file.write(f"2026-11-28T10:00:{number // 50:02}.{number % 50 // 3:09}Z ")
-                file.write(f"[0] line {number}\n")
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.1)
 
 
 def asked(api: Api, kind: str) -> list[str]:
@@ -177,6 +119,7 @@ def test_a_log_is_followed_over_one_connection(api: Api) -> None:
 
 def test_a_job_that_kueue_suspends_and_admits_again(api: Api) -> None:
     """It is queued meanwhile, with Kueue's reason; the log of the later pod follows the first's."""
+    api.kueue = True
     job = pr.submit(["train.py"], on=pr.targets.Kubernetes(queue="team-a"))
     pods = Played(api, job)
     pods.write(3)

@@ -175,7 +175,7 @@ class Kubernetes(PodSettings, Target):
             pods, jobs = cluster.listed("pods", labels)[0], cluster.listed("jobs", labels)[0]
             status = status_of(jobset, pods, jobs, self.pods)
         elif status.state == "starting":  # the pods say why
-            pods = watch_of(cluster, "pods", labels).objects()
+            pods = _pods(cluster, record)
             status = status_of(jobset, pods, jobs, self.pods)
             if why := self._never(cluster, pods):
                 cluster.delete("jobsets", name)
@@ -299,6 +299,20 @@ def _cluster_of(handle: Mapping[str, Any]) -> Cluster:
 def _labels(record: Record) -> str:
     """What selects the pods and Jobs of a job."""
     return f"{manifest.JOBSET}/jobset-name={manifest.name_of(record)}"
+
+
+_jobs: dict[Cluster, set[str]] = {}
+"""The jobs whose pods this process has asked for."""
+
+
+def _pods(cluster: Cluster, record: Record) -> list[Object]:
+    """The pods of a job; one question serves all jobs if this process asks for several."""
+    jobs = _jobs.setdefault(cluster, set())
+    jobs.add(record.id)
+    if len(jobs) == 1:
+        return watch_of(cluster, "pods", _labels(record)).objects()
+    pods = watch_of(cluster, "pods", manifest.LABEL).objects()
+    return [pod for pod in pods if pod["metadata"]["labels"][manifest.LABEL] == record.id]
 
 
 _WARNINGS = "involvedObject.kind=Pod,type=Warning"

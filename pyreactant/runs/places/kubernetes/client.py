@@ -19,8 +19,8 @@ from ....base.errors import InvalidArgumentError, PyReactantError, RequirementEr
 
 Object = dict[str, Any]
 
-_CONNECT, _ANSWER = 5.0, 30.0
-"""Seconds for a connection, and for an answer."""
+_CONNECT, _ANSWER, _BRIEF = 5.0, 30.0, 2.5
+"""Seconds for a connection, for an answer, and for both where many jobs are asked for."""
 _WATCH = 60
 """Seconds until the API ends a watch, so that one whose connection is dead does not stay."""
 _TRANSIENT = (429, 500, 502, 503, 504)
@@ -34,6 +34,7 @@ _GROUPS = {
     "secrets": "/api/v1",
     "events": "/api/v1",
     "workloads": "/apis/kueue.x-k8s.io/v1beta1",
+    "localqueues": "/apis/kueue.x-k8s.io/v1beta1",
 }
 _INSTALL = (
     "install JobSet 0.10 or later: kubectl apply --server-side -f https://github.com/"
@@ -95,13 +96,16 @@ class Cluster:
                 "correct its address in the kubeconfig"
             )
 
-    def create(self, kind: str, body: Object, *, patience: float = 0.0) -> Object:
+    def create(
+        self, kind: str, body: Object, *, patience: float = 0.0, dry_run: bool = False
+    ) -> Object:
         """Create an object, also if the answer to an earlier try was lost.
 
         Args:
             kind: A plural, such as "jobsets".
             body: The object.
             patience: Seconds for which it is tried again while there is no answer.
+            dry_run: Whether the cluster only checks it.
 
         Raises:
             NoAnswerError: The API does not answer.
@@ -110,7 +114,7 @@ class Cluster:
         """
         name = body["metadata"]["name"]
         # Else an old JobSet drops what it does not know, such as rules.
-        path = f"{self._path(kind)}?fieldValidation=Strict"
+        path = f"{self.path(kind)}?fieldValidation=Strict{'&dryRun=All' if dry_run else ''}"
         status, data = self._answer("POST", path, body, patience=patience)
         there = self.get(kind, name) if status == 409 else None
         if there and there["metadata"].get("labels") == body["metadata"]["labels"]:
@@ -124,12 +128,39 @@ class Cluster:
 
     def get(self, kind: str, name: str, *, patience: float = 0.0) -> Object | None:
         """An object; None if it does not exist."""
-        status, data = self._answer("GET", self._path(kind, name), patience=patience)
+        status, data = self._answer("GET", self.path(kind, name), patience=patience)
         if status == 404:
             return None
         if status == 200:
             return self._object(data)
         raise self._refusal(status, data, f"to read {kind}/{name}")
+
+    def read(self, path: str) -> Object | None:
+        """What has an address in the API; None if there is none, or the user may not read it."""
+        status, data = self._answer("GET", path)
+        if status in (403, 404):
+            return None
+        if status == 200:
+            return dict(json.loads(data))
+        raise self._refusal(status, data, f"to read {path}")
+
+    def allows(self, verb: str, kind: str) -> bool:
+        """Whether the user may do something in this namespace.
+
+        Args:
+            verb: Such as "create".
+            kind: A plural, such as "jobsets" or "pods/log".
+        """
+        kind, _, part = kind.partition("/")
+        group = _GROUPS[kind].removeprefix("/apis/") if "apis" in _GROUPS[kind] else ""
+        what = {"verb": verb, "group": group.split("/")[0], "resource": kind, "subresource": part}
+        kinds = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        body = {**kinds, "spec": {"resourceAttributes": {"namespace": self.namespace, **what}}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        status, data = self._answer("POST", path, body)
+        if status == 201:
+            return bool(self._object(data)["status"]["allowed"])
+        raise self._refusal(status, data, "to ask what this user may do")
 
     def listed(self, kind: str, selector: str) -> tuple[list[Object], str]:
         """The objects that have some labels, and the version from which on to watch them.
@@ -138,7 +169,10 @@ class Cluster:
             kind: A plural, such as "pods".
             selector: The labels; of events the fields.
         """
-        status, data = self._answer("GET", self._path(kind) + _selecting(kind, selector))
+        silence = _BRIEF if kind == "jobsets" else None  # which serves all jobs of a list
+        status, data = self._answer(
+            "GET", self.path(kind) + _selecting(kind, selector), silence=silence
+        )
         if status == 200:
             read = self._object(data)
             return list(read.get("items") or ()), read["metadata"].get("resourceVersion", "")
@@ -151,7 +185,7 @@ class Cluster:
             GoneError: The version is too old.
         """
         more = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
-        path = self._path(kind) + _selecting(kind, selector, timeoutSeconds=_WATCH, **more)
+        path = self.path(kind) + _selecting(kind, selector, timeoutSeconds=_WATCH, **more)
         for lines in self._lines(path, f"to watch {kind}"):
             if not lines:
                 yield None
@@ -167,7 +201,7 @@ class Cluster:
     def delete(self, kind: str, name: str, *, patience: float = 0.0) -> None:
         """Ask for the end of an object and of what it owns; nothing if it does not exist."""
         body = {"propagationPolicy": "Foreground"}
-        status, data = self._answer("DELETE", self._path(kind, name), body, patience=patience)
+        status, data = self._answer("DELETE", self.path(kind, name), body, patience=patience)
         if status not in (200, 202, 404):
             raise self._refusal(status, data, f"to delete {kind}/{name}")
 
@@ -184,10 +218,11 @@ class Cluster:
             query["sinceTime"] = since
         if follow:
             query["follow"] = "true"
-        path = f"{self._path('pods', pod)}/log?{urlencode(query)}"
+        path = f"{self.path('pods', pod)}/log?{urlencode(query)}"
         yield from self._lines(path, f"to read the log of {pod}", absent=(400, 404))
 
-    def _path(self, kind: str, name: str = "") -> str:
+    def path(self, kind: str, name: str = "") -> str:
+        """The address of a kind of objects, or of one."""
         path = f"{_GROUPS[kind]}/namespaces/{quote(self.namespace, safe='')}/{kind}"
         return f"{path}/{quote(name, safe='')}" if name else path
 
@@ -213,13 +248,19 @@ class Cluster:
                 response.close()  # an answer that is not whole cannot be followed by another
 
     def _answer(
-        self, method: str, path: str, body: Object | None = None, *, patience: float = 0.0
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        patience: float = 0.0,
+        silence: float | None = None,
     ) -> tuple[int, bytes]:
         """Status and content of an answer that is not a passing trouble."""
         deadline, pause = time.monotonic() + patience, 0.5
         while True:
             try:
-                status, data, wait = self._once(method, path, body)
+                status, data, wait = self._once(method, path, body, silence)
             except NoAnswerError:
                 if time.monotonic() + pause > deadline:
                     raise
@@ -234,9 +275,11 @@ class Cluster:
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
 
-    def _once(self, method: str, path: str, body: Object | None) -> tuple[int, bytes, float]:
+    def _once(
+        self, method: str, path: str, body: Object | None, silence: float | None
+    ) -> tuple[int, bytes, float]:
         """Status, content and Retry-After of an answer."""
-        response = self._send(method, path, body)
+        response = self._send(method, path, body, silence=silence)
         wait = response.headers.get("Retry-After", "")
         return response.status, response.data, float(wait) if wait.isdecimal() else 0.0
 
@@ -262,7 +305,9 @@ class Cluster:
                 self._configuration.host.rstrip("/") + path,
                 body=None if body is None else json.dumps(body).encode(),
                 headers={"Accept": "application/json, */*", **json_body, **login},
-                timeout=urllib3.Timeout(connect=_CONNECT, read=silence or _ANSWER),
+                timeout=urllib3.Timeout(
+                    connect=min(_CONNECT, silence or _CONNECT), read=silence or _ANSWER
+                ),
                 retries=False,
                 preload_content=not stream,
             )

@@ -29,7 +29,7 @@ class Watch:
         self._cluster = cluster
         self._there: dict[str, Object] = {}
         self._version = ""
-        self._listed = self._asked = -_AGAIN
+        self._listed = self._asked = self._failed = -_AGAIN
         self._error: PyReactantError | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -45,7 +45,8 @@ class Watch:
             self._asked = time.monotonic()
             if self._thread is None or not self._thread.is_alive():
                 if (error := self._error) is not None:
-                    self._error = None
+                    if self._asked - self._failed >= _AGAIN:
+                        self._error = None
                     raise error
                 age = self._asked - self._listed
                 if age >= _AGAIN:
@@ -58,7 +59,11 @@ class Watch:
             return [*self._there.values()]
 
     def _list(self) -> None:
-        items, self._version = self._cluster.listed(*self._what)
+        try:
+            items, self._version = self._cluster.listed(*self._what)
+        except NoAnswerError as error:
+            self._failed, self._error = time.monotonic(), error
+            raise
         self._there = {item["metadata"]["uid"]: item for item in items}
         self._listed, self._error = time.monotonic(), None
 
