@@ -17,6 +17,7 @@ from ...arrays.mesh import Mesh
 from ...arrays.mixed import mixed
 from ...arrays.program import Program
 from ...arrays.sharding import Aval, NamedSharding
+from ...base.counted import counted
 from ..product import whole
 from .record import Measure
 from .rounds import Round, What
@@ -106,7 +107,7 @@ class Work:
                 if repeat == 0:
                     rows = self._wrong_rows(device, c, v, expected)
                     if rows.size:
-                        wrong[device].append(f"{rows.size} rows, the first is {rows[0]}")
+                        wrong[device].append(f"{counted(rows.size, 'row')}, from {rows[0]} on")
                     else:
                         first[device] = digest
                 elif digest != first.get(device, digest):

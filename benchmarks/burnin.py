@@ -1,0 +1,150 @@
+"""Faults put into devices, and how often a burn-in names them; false alarms; what checks cost.
+
+`python -m benchmarks.burnin [--times N] [--resampled N] [--size N]` runs the rounds of a burn-in on
+eight CPU devices of this process. The hook of the tests changes results, each time on another
+device. False alarms are counted over records whose times are drawn anew from those of a real one.
+The exit code is 1 if a fault is not named, or a right device is called failed.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import pyreactant as pr
+from pyreactant.arrays.runtimes.runtime import current
+from pyreactant.check.burnin.member import member_of
+from pyreactant.check.burnin.record import Measure, Record, merged
+from pyreactant.check.burnin.rounds import Round, What, rounds_of
+from pyreactant.check.burnin.verdict import State, judge
+from pyreactant.check.burnin.work import Work
+from pyreactant.check.product import whole
+from tests.burnin import hook
+from tests.burnin.hook import Fault
+from tests.burnin.records import record
+
+from ._measure import machine
+
+PRODUCTS, CHAINS = Round(What.PRODUCTS, dtype="float32"), Round(What.CHAINS)
+FAULTS: dict[str, tuple[Fault, Round, int, State]] = {
+    "a bit in each result": (Fault("flip"), PRODUCTS, 1, State.FAILED),
+    "a bit in each 10th result": (Fault("flip", every=10), PRODUCTS, 3, State.FAILED),
+    "a bit in each 100th result": (Fault("flip", every=100), PRODUCTS, 16, State.FAILED),
+    "a stuck column": (Fault("column"), PRODUCTS, 1, State.FAILED),
+    "NaN in each 5th result": (Fault("nan", every=5), PRODUCTS, 2, State.FAILED),
+    "a bit in floats without a reference": (
+        Fault("flip", dtype="uint32", ndim=1),
+        CHAINS,
+        1,
+        State.FAILED,
+    ),
+    "50 ms more in each call": (Fault("slow"), PRODUCTS, 3, State.SUSPICIOUS),
+}
+
+
+def measured(work: Work, rounds: Sequence[Round], turns: int, first: int = 0) -> Record:
+    """The record of some turns."""
+    kept: dict[Any, Measure] = {}
+    for turn in range(first, first + turns):
+        for job in rounds:
+            merged(kept, work.run(job, turn))
+    return record(kept.values(), members=(member_of(current().backend),))
+
+
+def named(of: Record, state: State) -> list[int | None]:
+    """The devices in a state; failed things of other kinds count as None."""
+    return [f.device for f in judge(of) if f.state is state]
+
+
+def injections(work: Work, times: int) -> bool:
+    """Print how many of the injections of each fault are named, and by nothing else."""
+    good = True
+    for name, (fault, job, turns, state) in FAULTS.items():
+        right, began = 0, time.perf_counter()
+        for number in range(times):
+            device = number % 8
+            hook.set_fault(replace(fault, device=device))
+            found = named(measured(work, [job], turns, first=number * turns), state)
+            right += found == [device]
+        hook.set_fault(None)
+        good &= right == times
+        print(f"{name}: {right} of {times} named, {time.perf_counter() - began:.0f} s", flush=True)
+    return good
+
+
+def false_alarms(work: Work, resampled: int) -> bool:
+    """Print how often records of right devices, with times drawn anew, are not all passed."""
+    small = [replace(job, nbytes=min(job.nbytes, 4096)) for job in rounds_of(1, "cpu")]
+    real = measured(work, small, turns=8)
+    pool: dict[str, list[float]] = {}
+    for measure in real.measures:
+        pool.setdefault(measure.round, []).extend(measure.seconds)
+    draw = random.Random(5)
+    alarms = failed = 0
+    for _ in range(resampled):
+        measures = tuple(
+            replace(m, seconds=tuple(draw.choices(pool[m.round], k=len(m.seconds))))
+            if m.seconds
+            else m
+            for m in real.measures
+        )
+        states = {f.state for f in judge(replace(real, measures=measures))}
+        alarms += State.SUSPICIOUS in states
+        failed += State.FAILED in states
+    print(f"false alarms: {alarms} suspicious and {failed} failed of {resampled}", flush=True)
+    return not failed
+
+
+def costs(size: int) -> None:
+    """Print what checks cost, as a part of a product on one device."""
+    import jax
+
+    from pyreactant.check.product.operands import digests
+
+    x, y = (w.rows(0, size).astype(np.float32) for w in whole.operands("float32", (size,) * 3, 1))
+    v = whole.weights(size, 1)
+    product, check = jax.jit(whole.product), jax.jit(whole.checked)
+    digest = jax.jit(digests, static_argnames="cuts")
+    held = [jax.device_put(a) for a in (x, y, v)]
+    c = product(*held[:2])
+
+    def median(call: Callable[[], Any]) -> float:
+        jax.block_until_ready(call())
+        took = []
+        for _ in range(7):
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            took.append(time.perf_counter() - began)
+        return statistics.median(took)
+
+    whole_time = median(lambda: product(*held[:2]))
+    parts = {"C v": lambda: check(c, held[2]), "digest": lambda: digest(c, cuts=(1, 1))}
+    shares = (f"{name} {median(call) / whole_time:.1%}" for name, call in parts.items())
+    print(f"product of {size}: {whole_time * 1e3:.0f} ms; of it {', '.join(shares)}", flush=True)
+
+
+def main() -> int:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--resampled", type=int, default=1000)
+    parser.add_argument("--size", type=int, default=2048)
+    given = parser.parse_args()
+    pr.initialize("jax", platform="cpu", num_cpu_devices=8)
+    print(machine())
+    costs(given.size)
+    hook.install()
+    work = Work(current().backend, size=64)
+    measured(work, [PRODUCTS, CHAINS], 1)  # compiles
+    good = injections(work, given.times)
+    return 0 if false_alarms(work, given.resampled) and good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
