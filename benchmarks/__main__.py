@@ -67,8 +67,9 @@ def _figures(quick: bool) -> list[Pair]:
         _guard.call(many),
         _guard.digest(few),
         *_state.checkpoints(8 if quick else 2048, few),
-        _state.listed(20 if quick else 1000, few),
-        _state.merged(8 if quick else 512, few),
+        _state.resumed(few),
+        *_state.commands(*((20, 20) if quick else (1000, 10_000)), some),
+        *_state.merged(8 if quick else 4096, few),
     ]
 
 

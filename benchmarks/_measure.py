@@ -1,11 +1,13 @@
 """Paired, interleaved measurements: ratios within one run, medians with quartiles."""
 
+import gc
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyreactant.base.facts import package_version
@@ -78,6 +80,20 @@ def timed(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
+
+
+def added_memory(action: Callable[[], object]) -> int:
+    """Bytes that this process takes at most for a call, over what it holds before."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    before = _memory("VmRSS")
+    action()
+    return _memory("VmHWM") - before
+
+
+def _memory(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024
 
 
 def keeping_bytecode(environ: Mapping[str, str]) -> dict[str, str]:

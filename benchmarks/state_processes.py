@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 import pyreactant as pr
-from benchmarks._measure import interleave, timed
+from benchmarks._measure import added_memory, interleave, timed
 
 ARRAYS = 40
 folder, mebibytes, repetitions = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -53,20 +53,9 @@ def measure(name: str, ours: Callable[[], float], reference: Callable[[], float]
     figures[name] = interleave(ours, reference, repetitions)
 
 
-def memory(field: str) -> int:
-    """Bytes that this process holds ("VmRSS") or has held at most ("VmHWM")."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024
-
-
-def added_memory(action: Callable[[], object]) -> int:
+def memory_of(action: Callable[[], object]) -> int:
     """Bytes that a process takes for it at most; of all processes the most."""
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
-    before = memory("VmRSS")
-    action()
-    added = memory("VmHWM") - before
-    return int(multihost_utils.process_allgather(np.int64(added)).max())
+    return int(multihost_utils.process_allgather(np.int64(added_memory(action))).max())
 
 
 pr.initialize()
@@ -134,7 +123,7 @@ def save() -> None:
     mine = sum(shard.data.nbytes for a in tree.values() for shard in a.addressable_shards)
     write_orbax(tree, folder / "theirs")
     write_files(tree, folder / "plain")
-    figures["memory of a save"] = added_memory(lambda: pr.save(folder / "ours", tree)), mine
+    figures["memory of a save"] = memory_of(lambda: pr.save(folder / "ours", tree)), mine
     for reference, write in (("Orbax", write_orbax), ("write and fsync", write_files)):
         measure(
             f"save, relative to {reference}",
@@ -154,7 +143,7 @@ if not (folder / "ours").exists():
     save()
     like_same = like(same)
     figures["memory of a restore"] = (
-        added_memory(lambda: jax.block_until_ready(pr.restore(folder / "ours", like_same))),
+        memory_of(lambda: jax.block_until_ready(pr.restore(folder / "ours", like_same))),
         mebibytes * 2**20 // pr.num_processes(),
     )
 for name, placed in (("the same mesh", same), ("another mesh", other)):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.checkpoint import store, write
+from pyreactant.arrays.checkpoint import steps, store, write
 from pyreactant.arrays.checkpoint.folder import list_steps
 from pyreactant.arrays.checkpoint.inspect import verify
 from pyreactant.base import files
@@ -378,6 +378,22 @@ def test_folders_that_are_no_checkpoint(tmp_path: Path) -> None:
         pr.save(tmp_path / "file" / "c", {"n": 3})
 
 
+def test_a_step_that_is_deleted_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pr.save(tmp_path / "1", SMALL)
+    read = store.Reader.read
+
+    def reads(*request: Any) -> Any:
+        if (tmp_path / "1").exists():
+            steps.delete_step(tmp_path / "1")
+        return read(*request)
+
+    monkeypatch.setattr(store.Reader, "read", reads)
+    with pytest.raises(pr.FileError, match=r"1/state was deleted while it was read; read a newer"):
+        pr.restore(tmp_path / "1")
+
+
 def test_a_zero_byte_is_in_no_path() -> None:
     for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
         with pytest.raises(pr.FileError, match=r"'a\\x00b' is no path"):
@@ -442,6 +458,14 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         assert "No space left on device" in said
         assert "this process writes 8388608 bytes there: free some space" in said
         assert [path.name for path in tmp_path.iterdir()] == ["1"]
+        assert pr.restore(tmp_path / "1") == {"n": 3}
+        harness.run(["mount", "-o", "remount,ro", str(tmp_path)])
+        for write in (
+            lambda: pr.save(tmp_path / "3", {"n": 3}),
+            pr.Checkpoints(tmp_path).__enter__,
+        ):
+            with pytest.raises(pr.FileError, match=r"cannot be written on .*Read-only file system"):
+                write()
         assert pr.restore(tmp_path / "1") == {"n": 3}
     finally:
         harness.run(["umount", str(tmp_path)])

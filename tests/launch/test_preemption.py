@@ -161,3 +161,24 @@ def test_a_program_that_never_asks_ends_within_the_grace_period(join: str, tmp_p
     # JAX's service takes SIGTERM where it runs; only our own programs can end by it.
     ends = {process["exit_code"] for process in report["processes"]}
     assert ends == {-9 if join == "plain JAX" else -15}, report
+
+
+RESTARTS = """
+import pyreactant as pr
+
+first = os.environ["PYREACTANT_RESTART_COUNT"] == "0"
+for step in range(20):
+    assert not pr.reached_preemption(step)
+    if first and step == 2:
+        ready()
+        while True:  # until the supervisor ends it, of which it hears as of a preemption
+            time.sleep(0.05)
+"""
+
+
+def test_the_signal_with_which_a_supervisor_ends_a_program_is_no_preemption(tmp_path: Path) -> None:
+    with running(tmp_path, RESTARTS, "--max-restarts", "1", processes=2) as run:
+        os.kill(pid(tmp_path, 1), signal.SIGKILL)
+        code, report = ended(run, tmp_path)
+    assert (code, report["summary"]) == (0, "all processes ended well"), report
+    assert len(report["restarts"]) == 1

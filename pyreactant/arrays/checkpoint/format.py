@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,7 @@ def array_spec(array: Array) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1024)  # of thousands of arrays most have the same text
 def read_array(text: bytes) -> Array:
     """An array from its ``zarr.json`` or ``.zarray``.
 

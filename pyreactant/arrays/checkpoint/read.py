@@ -76,6 +76,11 @@ def damage(folder: Path) -> Iterator[None]:
     try:
         yield
     except DamageError as error:
+        if not folder.exists():  # a loop with `keep` renames a step before it deletes it
+            raise FileError(
+                f"{folder} was deleted while it was read; read a newer step, or let the loop keep "
+                "more of them (keep)"
+            ) from None
         raise MismatchError(
             f"{folder}: the checkpoint is damaged: {error}; restore another step"
         ) from None

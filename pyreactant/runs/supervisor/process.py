@@ -19,6 +19,7 @@ from ...base.settings import DESCRIPTORS
 from ...process.events import (
     Event,
     Exited,
+    GotSignal,
     Killed,
     LogFailed,
     Order,
@@ -276,6 +277,8 @@ class ChildProcess:
         except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             return  # the program wrote to a file descriptor that it did not open
         event = read(ProgramEvent, {**message, "process": self.index, "age": age})
+        if isinstance(event, GotSignal) and event.number in self._signalled:
+            return  # its supervisor sent it, to end the program before a restart, say
         if isinstance(event, Pulse):
             self._pass_on_pulse(now, event)
         elif event is not None:
