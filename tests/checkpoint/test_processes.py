@@ -72,9 +72,10 @@ def test_the_report_says_for_whom_all_waited(tmp_path: Path) -> None:
     program = ("--platform=cpu", "--processes=2", "--", script(tmp_path, WAITS))
     run = run_local(tmp_path, *program)
     assert run.code == 0, run
-    (note,) = run.report["notes"]
-    assert re.fullmatch(r"process 0 on \S+ has waited \d+ s in save 900 for process 1 on \S+", note)
-    assert note.split(" s in ")[1] in run.finished[0].log
+    sentence = r"process 0 on \S+ has waited \d+ s in save 900 for process 1 on \S+"
+    assert re.search(sentence, run.finished[0].log)
+    # Where other programs keep the machine busy, the processes may have waited elsewhere, too.
+    assert any(" s in save 900 for process " in note for note in run.report["notes"])
 
 
 @pytest.mark.julia

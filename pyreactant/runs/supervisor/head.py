@@ -113,7 +113,7 @@ class Head:
         self._unstarted: Failure | None = None
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
-        self._save_waits: dict[str, str] = {}
+        self._save_waits: dict[str, tuple[float, str]] = {}
         self._announced: set[str] = set()
         self._own_names: list[str] = []
         self._said_log_error = False
@@ -218,7 +218,9 @@ class Head:
         """Say for whom a process waits in a save."""
         if 0 <= event.other < len(self._members):
             text = event.text(self._members[process].name(), self._running[event.other].name())
-            self._save_waits[event.what[:200]] = text
+            what = event.what[:200]
+            if event.seconds >= self._save_waits.get(what, (0.0, ""))[0]:  # the longest is kept
+                self._save_waits[what] = event.seconds, text
             self._say(text)
 
     def lose(self, process: int, why: str) -> None:
@@ -498,7 +500,7 @@ class Head:
             notes=[
                 *(self._notes() if broken is None else self._own_names),
                 *self._compile_cache(),
-                *[*self._save_waits.values()][-_WAITS:],
+                *[text for _, text in self._save_waits.values()][-_WAITS:],
                 *self._profiles(),
             ],
             job=os.environ.get("SLURM_JOB_ID", ""),
