@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import environment, run
+from tests.harness import environment, free_port, run
 
 from .hook import Fault
 from .hook import environment as with_fault
@@ -138,6 +138,39 @@ def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
     assert process.returncode == 130, error
     assert "PARTIAL: " in out
     assert certificate(tmp_path)["partial"]
+
+
+def test_supervisors_of_a_launcher(tmp_path: Path) -> None:
+    """As with srun: a command for each process, of which the first writes the certificate."""
+    shared = {
+        "PYREACTANT_NUM_PROCESSES": "2",
+        "PYREACTANT_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
+    }
+    folders = [tmp_path / "0", tmp_path / "1"]
+    processes = []
+    try:
+        for index, folder in enumerate(folders):
+            folder.mkdir()
+            settings = {**variables(), **shared, "PYREACTANT_PROCESS_INDEX": str(index)}
+            processes.append(
+                subprocess.Popen(
+                    [*BURNIN, "--minutes", "0.05", "--devices-per-process", "1"],
+                    cwd=folder,
+                    env=settings,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        ended = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], ended
+    assert " of 2 devices passed in " in ended[0][0]
+    assert ended[1][0] == ""
+    assert len(certificate(folders[0])["hosts"]) == 2
+    assert [*folders[1].iterdir()] == []
 
 
 @pytest.mark.parametrize(
