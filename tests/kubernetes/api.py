@@ -81,6 +81,7 @@ class Run:
         self.process: subprocess.Popen[bytes] | None = None
         self.generation = 0
         self.begun = time.time()
+        self._shown: tuple[object, list[Object]] | None = None
 
     @property
     def wanted(self) -> set[str]:
@@ -136,6 +137,14 @@ class Run:
 
     def pods(self) -> list[Object]:
         """Its pods, as the API shows them."""
+        file = self.folder / "state.json"
+        noted = file.stat().st_mtime_ns if file.exists() else 0
+        held = self.jobset["spec"].get("suspend")
+        if self._shown is None or self._shown[0] != (noted, self.generation, held):
+            self._shown = (noted, self.generation, held), self._pods()
+        return self._shown[1]
+
+    def _pods(self) -> list[Object]:
         state, found = self.state, []
         if self.jobset["spec"].get("suspend"):
             return []
