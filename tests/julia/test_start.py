@@ -11,12 +11,12 @@ import pytest
 
 from tests.harness import environment
 from tests.julia.alone import alone, project
-from tests.julia.place import STAND_IN, stand_in
+from tests.julia.place import STAND_IN, command, stand_in
 
 pytestmark = pytest.mark.julia
 
 DEVICES = "import pyreactant as p; print(len(p.devices()))"
-# With the other preference Julia precompiles its packages again.
+# After a change, or with another preference, Julia precompiles its packages.
 COMPILES = 600
 
 
@@ -111,6 +111,7 @@ def test_path_with_spaces_and_unicode(tmp_path: Path) -> None:
     assert alone(DEVICES, PYTHON_JULIACALL_PROJECT=str(folder)).stdout.strip() == "8"
 
 
+@pytest.mark.timeout(COMPILES + 60)
 def test_julia_program_under_the_supervisor(tmp_path: Path) -> None:
     """Its processes find each other by the supervisor's variables, and none loads Python."""
     program = tmp_path / "program.jl"
@@ -124,9 +125,9 @@ def test_julia_program_under_the_supervisor(tmp_path: Path) -> None:
     place["JULIA_LOAD_PATH"] = f":{place['PYTHON_JULIACALL_PROJECT']}:{STAND_IN}"
     argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "2", "--platform", "cpu"]
     argv += ["--devices-per-process", "2", "--all-output", "--out", str(tmp_path / "out"), "--"]
-    argv += [place["PYTHON_JULIACALL_EXE"], "--startup-file=no", str(program)]
+    argv += command(str(program))
     settings = environment(**place)
-    ran = subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=240)
+    ran = subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=COMPILES)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     said = sorted(ran.stdout.splitlines())
     assert said == ["[0] (2, 0, 4, false)", "[1] (2, 1, 4, false)"], ran.stdout + ran.stderr
