@@ -15,9 +15,24 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.check.bounds.tracked import UnknownOperationError
+from pyreactant.arrays.source import ArraySource
+from pyreactant.check.bounds.compare import compare
+from pyreactant.check.bounds.expected import Expected
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import Tracked, UnknownOperationError
 from pyreactant.check.bounds.verdict import Verdict
-from tests.crosscheck.networks import DTYPES, FAULTS_OF, KINDS, NAMES, Expectation, dtypes_of
+from pyreactant.check.programs import find_case
+from pyreactant.check.report.results import percent
+from tests.crosscheck.networks import (
+    DTYPES,
+    FAULTS_OF,
+    KINDS,
+    NAMES,
+    Expectation,
+    dtypes_of,
+    inputs,
+    program,
+)
 
 PARTS = ("alarms", "faults", "sensitivity", "time")
 
@@ -87,13 +102,31 @@ def _by_bound(verdict: Verdict) -> bool:
 
 
 def sensitivity(seed: int, sizes: Sequence[int]) -> None:
-    """What each program's check sees, by both bounds."""
-    for name, dtype, n in itertools.product(NAMES, DTYPES, sizes[:1]):
-        if dtype in dtypes_of(name):
-            verdict = Expectation(name, dtype, n, "normal", seed).verdict()
-            assert verdict.typical is not None
-            both = verdict.sight.sensitivity, verdict.typical.derived.sensitivity
-            print(f"sensitivity, {name}, {dtype}: {both[0]:.1e}, by the bound {both[1]:.1e}")
+    """A table of what each program's check sees, by both bounds; float64 has the derived one."""
+    types = (*DTYPES, "float64")
+    print(f"| program | {' | '.join(types)} |\n|{'---|' * (len(types) + 1)}")
+    for name in NAMES:
+        cells = [_seen(name, dtype, sizes[0], seed) for dtype in types]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _seen(name: str, dtype: str, n: int, seed: int) -> str:
+    if dtype == "float64" and name != "mixed":
+        arrays = inputs(name, n, "normal", seed)
+        sources = tuple(map(ArraySource, arrays))
+        right = find_case(program(name, arrays)).expected(0, (), sources, Model.of(dtype))
+        assert isinstance(right, Tracked)
+        return _shown(compare(right.value, Expected(right.value, right.bound)).sight.sensitivity)
+    if dtype not in dtypes_of(name):
+        return ""
+    verdict = Expectation(name, dtype, n, "normal", seed).verdict()
+    assert verdict.typical is not None
+    both = verdict.sight.sensitivity, verdict.typical.derived.sensitivity
+    return "{} ({})".format(*map(_shown, both))
+
+
+def _shown(part: float) -> str:
+    return "none" if part >= 1 else f"{part:.0e}" if part < 1e-3 else percent(part)
 
 
 def times(sizes: Sequence[int]) -> None:

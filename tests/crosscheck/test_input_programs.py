@@ -15,6 +15,7 @@ from pyreactant.base.errors import DeadlineError
 from pyreactant.base.steps import told_to
 from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.tracked import UnknownOperationError
+from pyreactant.check.check import check_all
 from pyreactant.check.faults import subject
 from pyreactant.check.programs import find_case, user
 from pyreactant.check.records.verdict import Kind
@@ -117,6 +118,38 @@ def test_the_kind_of_fault_is_not_searched_by_a_slow_oracle(
     assert "the search for its kind was given up, because the oracle is slow" in found.text
     nothing = every(np.zeros_like)(scene)  # needs no oracle
     assert diagnosis_of(scene.with_blocks(nothing)).kind == Kind.UNINITIALISED
+
+
+def branches(x: np.ndarray) -> np.ndarray:
+    return np.tanh(x) if x.sum() > 0 else np.tanh(x) * 2
+
+
+def needs_memory(x: np.ndarray) -> np.ndarray:
+    if type(x).__name__ == "Runs":
+        raise MemoryError
+    return np.tanh(x)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "why"),
+    [
+        (branches, "an oracle's array became a plain NumPy array, number or branch"),
+        (needs_memory, "the runs of the oracle do not fit into memory"),
+    ],
+)
+@pytest.mark.usefixtures("backend")
+def test_without_a_typical_limit_the_reason_is_told(oracle: Any, why: str) -> None:
+    def body(x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.where((x.sum() > 0) | (oracle is needs_memory), 1, 2) * jnp.tanh(x)
+
+    program = pr.Program("few", jax=body, oracle=oracle, inputs=(("n", "n"),))
+    blocks = check_all(Scene.of(program, 16, typical=8.0).run)
+    missing = [b.values.typical.missing for b in blocks if b.values.typical is not None]
+    assert all(block.passed for block in blocks)
+    assert len(missing) == 8
+    assert all(text.startswith(why) for text in missing)
 
 
 def test_an_oracle_without_end_is_an_error_that_names_it() -> None:

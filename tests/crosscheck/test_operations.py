@@ -94,6 +94,36 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], set[Kind]]] = [
 ]
 
 
+def branched(x: Any, of: Any, scale: float = 0.5, more: float = 3.0) -> Any:
+    """What follows an altered operation may take another branch, with other operations."""
+    h = x * scale
+    if float(abs(h).max()) > 0.6:
+        h = h * h * 0.25
+    return of.tanh(h * more) * x
+
+
+@pytest.mark.parametrize(
+    ("changed", "factor"),
+    [
+        ({"scale": 1.0}, "without its multiplication by 0.5"),
+        ({"more": 1.0}, "without its multiplication by 3"),
+    ],
+)
+def test_an_oracle_may_branch_on_values(changed: dict[str, float], factor: str) -> None:
+    def body(x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.tanh(x * 1.5) * x
+
+    oracle = partial(branched, of=np)
+    program = pr.Program("branched", jax=body, oracle=oracle, inputs=(("n", "n"),))
+    scene = Scene.of(program, 32)
+    found = diagnosis_of(scene.with_blocks(instead(partial(branched, of=np, **changed))(scene)))
+    assert found.kind == Kind.FACTOR, found.text
+    line = branched.__code__.co_firstlineno + (2 if "scale" in changed else 5)
+    assert f"{factor} (tests/crosscheck/test_operations.py, line {line})" in found.text
+
+
 @pytest.mark.parametrize(("function", "changed", "kinds"), FAULTS)
 def test_the_operation_is_named(function: Any, changed: dict[str, Any], kinds: set[Kind]) -> None:
     def body(x: Any) -> Any:
