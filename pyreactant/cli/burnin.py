@@ -67,7 +67,8 @@ def run(
         float, duration(help="Time without progress until a process is stalled.")
     ] = 120.0,
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Write the certificate here.", readable=False)
+        Path,
+        typer.Option(metavar="FILE", help="Write the certificate to this file.", readable=False),
     ] = Path("burnin.json"),
     html: Html = None,
     overwrite: Overwrite = False,
@@ -156,7 +157,7 @@ def check(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the hosts that failed here, as sbatch --exclude takes them.",
+            help="Write the hosts that failed to this file, as sbatch --exclude takes them.",
             readable=False,
         ),
         Beside(enables="--overwrite"),

@@ -28,6 +28,9 @@ WRITERS = {
     "run --html": "run --html FILE -- touch ran",
     "preflight --hlo": "preflight --topology v6e-1 --hlo FILE",
     "preflight --html": "preflight --topology v6e-1 --html FILE",
+    "burnin run --html": "burnin run --html FILE",
+    "burnin run --out": "burnin run --out FILE",
+    "burnin check --exclude-file": "burnin check none --exclude-file FILE",
     "plan --html": "plan --topology v6e-1 --size 8 --html FILE",
 }
 
@@ -48,7 +51,7 @@ def test_all_options_that_write_a_file_are_here() -> None:
     }
     assert found == set(WRITERS)
     for name in found:
-        params = LEAVES[name.split()[0]].params
+        params = LEAVES[name.rpartition(" ")[0]].params
         assert any("--overwrite" in option.opts for option in params)
 
 
@@ -56,7 +59,7 @@ def test_all_options_that_write_a_file_are_here() -> None:
 def test_a_file_with_other_content_is_refused_before_the_work(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "data.npy", np.arange(4))
     before = (tmp_path / "data.npy").read_bytes()
-    option = name.split()[1]
+    option = name.split()[-1]
     ran = run(*WRITERS[name].replace("FILE", "data.npy").split(), folder=tmp_path)
     assert ran.returncode == 2, ran.stderr
     wanted = f"{option} data.npy: exists already, and is no report of pyreactant; give another name"
