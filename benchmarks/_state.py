@@ -10,6 +10,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,13 +52,14 @@ def checkpoints(mebibytes: int, repetitions: int) -> list[Pair]:
     return pairs
 
 
-def _figures(folder: Path, processes: int, mebibytes: int, repetitions: int) -> dict[str, list]:
+def _figures(folder: Path, processes: int, mebibytes: int, repetitions: int) -> dict[str, Any]:
     program = str(REPOSITORY / "benchmarks" / "state_processes.py")
     argv = [*_RUN, "--processes", str(processes), "--devices-per-process", str(8 // processes)]
     argv += ["--out", str(folder / f"run-{processes}"), "--quiet", "--", program, str(folder)]
     settings = keeping_bytecode(environment())
     subprocess.run([*argv, str(mebibytes), str(repetitions)], check=True, env=settings)
-    return json.loads((folder / f"{processes}.json").read_text())
+    figures: dict[str, Any] = json.loads((folder / f"{processes}.json").read_text())
+    return figures
 
 
 RESUMED = """
@@ -137,7 +139,11 @@ def commands(steps: int, arrays: int, repetitions: int) -> list[Pair]:
 
 def _command(repetitions: int, *words: str) -> list[float]:
     argv = [sys.executable, "-m", "pyreactant", "checkpoints", *words]
-    how = {"check": True, "stdout": subprocess.DEVNULL, "env": keeping_bytecode(environment())}
+    how: dict[str, Any] = {
+        "check": True,
+        "stdout": subprocess.DEVNULL,
+        "env": keeping_bytecode(environment()),
+    }
     return [timed(partial(subprocess.run, argv, **how)) for _ in range(repetitions + 1)][1:]
 
 

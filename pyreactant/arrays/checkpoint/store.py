@@ -236,14 +236,14 @@ class Ahead:
 
     def __init__(self, reader: Reader, requests: Sequence[tuple[str, Index, int]]) -> None:
         self._reader = reader
-        self._left = iter(requests)
+        self._left = deque(requests)
         self._begun: deque[tuple[str, Index, int, Any]] = deque()
         self._bytes = 0
 
     def next(self, index: Index | None = None) -> np.ndarray:
         """The next block; DamageError if it cannot be read."""
-        while self._bytes <= IN_FLIGHT and (request := next(self._left, None)) is not None:
-            name, where, size = request
+        while self._left and (not self._begun or self._bytes + self._left[0][2] <= IN_FLIGHT):
+            name, where, size = self._left.popleft()
             self._begun.append((name, where, size, self._reader.read(name, where)))
             self._bytes += size
         name, where, size, future = self._begun.popleft()
