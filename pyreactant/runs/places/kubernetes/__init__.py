@@ -143,7 +143,7 @@ class Kubernetes(PodSettings, Target):
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
         status, handle = record.status(), record.handle()
-        if status.ended or record.is_kept():
+        if status.ended or (not handle.get("started") and record.is_kept()):
             return status
         if not handle:
             return _gone(record, _NOT_STARTED)
