@@ -48,6 +48,20 @@ def import_path(*, current_folder: bool = False) -> str:
     return os.pathsep.join(folder or str(Path.cwd()) for folder in folders)
 
 
+def output_of(argv: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command without input to its end, whatever its exit code; its output comes as text.
+
+    Args:
+        argv: The command.
+        more: As for `subprocess.run`, such as `timeout`.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: As `subprocess.run`.
+    """
+    how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    return subprocess.run(argv, check=False, **{**how, **more})  # noqa: S603 - no shell
+
+
 _LINES_OF_LOG = 15
 _NOISE = re.compile(r"coredump_hook|process_state|Coroner|symbolize|Source Location|^\s+platforms/")
 

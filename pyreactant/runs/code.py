@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.child import output_of
 from ..base.counted import counted
 from ..base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from .call import Call, parse
@@ -128,15 +129,8 @@ def _tracked(top: Path) -> list[Path]:
 
 def _git(folder: Path, *arguments: str) -> str:
     try:
-        ran = subprocess.run(
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            check=False,
-            timeout=60,
-        )
+        argv = ["git", "-C", str(folder), *arguments]
+        ran = output_of(argv, errors="surrogateescape", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RequirementError(
             f"{folder} is a git repository, and git must list its files: {error}; install git"

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..base.child import output_of
 from ..base.errors import ExitCode, FileError, PyReactantError, RequirementError
 from ..base.files import cache_folder
 from ..base.say import say
@@ -148,24 +149,10 @@ def ended(record: Record, code: int) -> Status:
     return Status(state, why, code, cause=report["cause"])
 
 
-@contextlib.contextmanager
-def running_once(record: Record, started: Callable[[], bool]) -> Iterator[None]:
-    """Write the state "running" as soon as `started()` is true, within the block."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.05):
-            if started():
-                record.write_status(Status("running"))
-                return
-
-    thread = threading.Thread(target=watch, name="running", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def running_once(record: Record) -> contextlib.AbstractContextManager[None]:
+    """Write the state "running" as soon as process 0 has a log, within the block."""
+    log = record.run / "process-0.log"
+    return _when(log.exists, lambda over: record.write_status(Status("running")))
 
 
 def cancelled_by_file(record: Record) -> contextlib.AbstractContextManager[None]:
@@ -173,20 +160,31 @@ def cancelled_by_file(record: Record) -> contextlib.AbstractContextManager[None]
     return interrupted_when(lambda: record.cancelling)
 
 
-@contextlib.contextmanager
-def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+def interrupted_when(condition: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
     """Send this process SIGINT once the condition is true, within the block."""
+
+    def interrupt(over: threading.Event) -> None:
+        time.sleep(_TICK)  # a supervisor that has just begun has its handlers by then
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return _when(condition, interrupt)
+
+
+@contextlib.contextmanager
+def _when(
+    condition: Callable[[], bool], act: Callable[[threading.Event], object]
+) -> Iterator[None]:
+    """Act in a thread once the condition is true, within the block, whose end sets the event."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(_TICK):
             if condition():
-                time.sleep(_TICK)  # a supervisor that has just begun has its handlers by then
-                if not over.is_set():
-                    os.kill(os.getpid(), signal.SIGINT)
+                act(over)
                 return
 
-    thread = threading.Thread(target=watch, name="interrupt", daemon=True)
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
@@ -234,14 +232,7 @@ def install(record: Record) -> None:
 def _pip(file: Path, folder: Path) -> None:
     partial = folder.with_suffix(f".{os.getpid()}.partial")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    ran = subprocess.run(
-        [*pip, "--target", str(partial), "-r", str(file)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    ran = output_of([*pip, "--target", str(partial), "-r", str(file)])
     if ran.returncode:
         last = " | ".join(line for line in ran.stderr.splitlines() if line.strip())[-500:]
         raise RequirementError(

@@ -104,7 +104,9 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     target = _target(spec)
     work = _work(spec, target)
     target.check()
-    record = create(work.call.text, target.kind, target.settings(), **work.noted(spec))
+    record = create(
+        work.call.text, target.kind, target.settings(), **_noted(spec, work.call, work.variables)
+    )
     try:
         work.write(record, target)
         say(f"job {record.id} on {target.kind}, {work.code}")
@@ -183,10 +185,6 @@ class _Work:
     arrays: list[Any]
     variables: Mapping[str, str]
     needed: bytes | None
-
-    def noted(self, spec: RunSpec) -> dict[str, Any]:
-        """What `Record.spec` holds."""
-        return _noted(spec, self.call, self.variables)
 
     def write(self, record: Record, target: Target) -> None:
         """Write the folder `work` of a record."""

@@ -45,7 +45,7 @@ def make(kind: str, settings: Mapping[str, Any]) -> Target:
         InvalidArgumentError: There is no such target, or it has no such setting.
     """
     target = type_of(kind)
-    known = settings_of(kind)
+    known = [*inspect.signature(target).parameters]
     for name in settings:
         if name not in known:
             raise InvalidArgumentError(
@@ -73,12 +73,3 @@ def type_of(kind: str) -> type[Target]:
         importlib.import_module(f".places.{kind}", __package__), KINDS[kind]
     )
     return target
-
-
-def settings_of(kind: str) -> list[str]:
-    """The names of a target's settings.
-
-    Raises:
-        InvalidArgumentError: There is no such target.
-    """
-    return [*inspect.signature(type_of(kind)).parameters]

@@ -10,12 +10,12 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..base.child import output_of
 from ..base.errors import FileError, InvalidArgumentError, RequirementError
 from .record import private_file, private_folder
 
@@ -243,14 +243,7 @@ def copy_store(source: str, to: str) -> None:
     """
     argv = ["gcloud", "storage", "cp", "--recursive", "--no-user-output-enabled", source, to]
     try:
-        ran = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        ran = output_of(argv)
     except FileNotFoundError:
         raise RequirementError(
             f"gcloud is needed to copy {source} to {to}, but is not in PATH; install it: "

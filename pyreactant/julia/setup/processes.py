@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base import words
-from ...base.child import started
+from ...base.child import output_of, started
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
 
 _JULIAPKG = Path(__file__).with_name("juliapkg_child.py")
@@ -48,9 +48,7 @@ def ask_juliapkg() -> JuliapkgState:
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "answer.json")
-        ended = subprocess.run(  # noqa: S603 - a script of this package
-            juliapkg_command(file, "look"), stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
+        ended = output_of(juliapkg_command(file, "look"))
         answer = json.loads(file.read_bytes()) if file.exists() else {}
     if "error" in answer:
         raise InvalidArgumentError(f"juliapkg refuses its settings: {answer['message']}")
@@ -68,14 +66,8 @@ def ask_juliapkg() -> JuliapkgState:
 def julia_version(executable: str) -> str | None:
     """The version that a Julia reports; None if the executable does not answer as Julia does."""
     try:
-        ended = subprocess.run(  # noqa: S603 - the Julia that the user names
-            [executable, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        ended = output_of([executable, "--version"], timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.match(r"julia version (\d+\.\d+\.\S+)", ended.stdout)
     return match[1] if match else None

@@ -46,17 +46,11 @@ def host_names(nodes: str, expected: int | None, environ: Mapping[str, str]) -> 
 def _expanded(nodes: str, environ: Mapping[str, str]) -> Sequence[str]:
     import subprocess
 
+    from ...base.child import output_of
+
     try:
-        ran = subprocess.run(  # noqa: S603 - the list is checked above
-            ["scontrol", "show", "hostnames", nodes],  # noqa: S607
-            env={**os.environ, **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
+        argv = ["scontrol", "show", "hostnames", nodes]
+        ran = output_of(argv, env={**os.environ, **environ}, timeout=_TIMEOUT)
     except OSError as error:
         problem = f"could not be started ({error.strerror or error})"
     except subprocess.TimeoutExpired:

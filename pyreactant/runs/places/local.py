@@ -70,7 +70,7 @@ def keep(record: Record) -> Status:
     target = Local(**record.settings)
     record.write_status(Status("starting"))
     install(record)
-    with running_once(record, lambda: (record.run / "process-0.log").exists()):
+    with running_once(record):
         from ..supervisor import supervise  # asyncio and ssl, which other places do not need
 
         code = supervise(_options(target, record.command(), record.run))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from ...base.child import output_of
 from ...base.errors import (
     DeadlineError,
     ExitCode,
@@ -207,15 +208,10 @@ class Slurm(Target):
             file.write(self._script(record).encode())
         with private_file(record.folder / "keeper.log"):
             pass  # Slurm would make it readable for others
-        ran = subprocess.run(
+        ran = output_of(
             self._sbatch(record),
             env={**of_login("SBATCH_", "SLURM_CONF"), JOB: record.id},
             cwd=record.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
             pass_fds=[lock_of(record)],  # sbatch goes on if this process is killed
         )
         check_reached(ran)
@@ -343,7 +339,7 @@ def keep(record: Record) -> Status:
         file.write(secrets.token_hex(32).encode())
     try:
         with (
-            running_once(record, lambda: (record.run / "process-0.log").exists()),
+            running_once(record),
             removal_of(record) as removed,
             interrupted_when(removed),
         ):

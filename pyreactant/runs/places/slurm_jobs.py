@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...base.child import output_of
 from ...base.duration import parse_duration
 from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from ...base.files import replacing
@@ -67,16 +68,7 @@ class Command:
                 "node of the cluster"
             )
         try:
-            done = subprocess.run(
-                self.argv,
-                env={**os.environ, **self.settings},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=timeout,
-            )
+            done = output_of(self.argv, env={**os.environ, **self.settings}, timeout=timeout)
         except subprocess.TimeoutExpired:
             raise RequirementError("Slurm's controller does not answer; try again later") from None
         check_reached(done)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...base.child import output_of
 from ...base.counted import counted
 from ...base.errors import InvalidArgumentError, RequirementError, argument
 from .request import CloudError, SliceRequest, Worker
@@ -174,9 +175,8 @@ def _check_key() -> None:
     key = Path.home() / ".ssh" / "google_compute_engine"
     if not key.exists():
         return  # gcloud creates it
-    checks = (["ssh-keygen", "-y", "-P", "", "-f", key], ["ssh-add", "-T", f"{key}.pub"])
-    quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 20}
-    if all(subprocess.run(argv, **quiet).returncode for argv in checks):  # type: ignore[call-overload]
+    checks = (["ssh-keygen", "-y", "-P", "", "-f", str(key)], ["ssh-add", "-T", f"{key}.pub"])
+    if all(output_of(argv, timeout=20).returncode for argv in checks):
         raise RequirementError(
             f"the ssh key {key} has a passphrase and no agent holds it; run: "
             f"eval $(ssh-agent) && ssh-add {shlex.quote(str(key))}"
@@ -185,15 +185,7 @@ def _check_key() -> None:
 
 def _gcloud(argv: list[str], *, may_fail: bool = False) -> str:
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GCLOUD_TIMEOUT,
-            start_new_session=True,
-        )
+        done = output_of(argv, timeout=_GCLOUD_TIMEOUT, start_new_session=True)
     except subprocess.TimeoutExpired:
         if may_fail:
             return ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ....base import errors
+from ....base.child import output_of
 from ....base.errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
 from ....base.facts import at_least
 from ....julia.place import (
@@ -147,9 +148,7 @@ def translate(error: Any) -> PyReactantError:
 
 def _check_version(place: Place) -> None:
     try:
-        output = subprocess.run(  # noqa: S603 - the executable that the user settled
-            [str(place.executable), "--version"], capture_output=True, text=True, timeout=60
-        ).stdout
+        output = output_of([str(place.executable), "--version"], timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RequirementError(
             f"Julia ({place.source}) cannot be started: {place.executable}: {error}; {SETUP}"
