@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -47,6 +47,9 @@ patience = 1
 """How much longer processes may take than with JAX: Julia's start and Reactant's first program."""
 
 
+Value = TypeVar("Value")
+
+
 @dataclass(frozen=True)
 class Finished:
     """How a process ended: exit code (negative for a signal) and all it printed."""
@@ -62,6 +65,32 @@ def require(condition: object, what: str) -> None:
     if os.environ.get("PYREACTANT_CI"):
         pytest.fail(f"CI must have what this test needs: {what}")
     pytest.skip(what)
+
+
+def need_enzyme() -> None:
+    """Skip the test where Enzyme has no wheel; fail where CI must have it."""
+    from pyreactant.arrays.lowering.enzyme import check_enzyme
+    from pyreactant.base.errors import RequirementError
+
+    if sys.version_info[:2] != (3, 11) or sys.platform != "linux":
+        pytest.skip("Enzyme's wheel is for Python 3.11 on Linux")
+    try:
+        check_enzyme()
+    except RequirementError as error:
+        require(False, str(error))
+
+
+def until(
+    condition: Callable[[], Value],
+    seconds: float = 150,
+    why: Callable[[], object] = lambda: "it did not become true in time",
+) -> Value:
+    """Wait until a callable gives something true, and return that; `why` says what it may lack."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.1)
+    return value
 
 
 def free_port() -> int:
@@ -94,6 +123,14 @@ def run(
     stdin = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.run(argv, timeout=timeout, check=False, **{**pipes, **stdin, **options})
+
+
+def pyreactant(
+    *words: str, folder: Path | None = None, timeout: float = 200, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line of pyreactant as a user does, in a folder, with these variables."""
+    argv = [sys.executable, "-m", "pyreactant", *words]
+    return run(argv, env=environment(**settings), cwd=folder, timeout=timeout)
 
 
 def spawn(

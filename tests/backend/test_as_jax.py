@@ -12,8 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import pyreactant as pr
 from pyreactant.arrays.dtypes import NAMES, as_dtype
-from pyreactant.arrays.lowering.enzyme import check_enzyme
-from tests.harness import REPOSITORY, require
+from tests.harness import REPOSITORY, need_enzyme
 
 pytestmark = [pytest.mark.only("jax"), pytest.mark.usefixtures("backend")]
 
@@ -218,15 +217,6 @@ def test_without_enzyme(monkeypatch: pytest.MonkeyPatch) -> None:
         pr.RequirementError, match=r"enzyme-ad, which is not installed: .*\[enzyme\]"
     ):
         pr.as_jax(PROGRAM, *inputs(), differentiable=True, stablehlo=PERCEPTRON)
-
-
-def need_enzyme() -> None:
-    if sys.version_info[:2] != (3, 11) or sys.platform != "linux":
-        pytest.skip("Enzyme's wheel is for Python 3.11 on Linux")
-    try:
-        check_enzyme()
-    except pr.RequirementError as error:
-        require(False, str(error))
 
 
 def test_gradients_by_enzyme() -> None:

@@ -3,20 +3,14 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
-from tests import harness
-from tests.harness import environment
+from tests.harness import environment, pyreactant
 from tests.unit.test_process_group_slurm import step
 
-
-def explain(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return harness.run(
-        [sys.executable, "-m", "pyreactant", "explain", *arguments],
-        env=environment(**settings),
-        timeout=60,
-    )
+explain = partial(pyreactant, "explain")
 
 
 def test_one_process() -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,10 @@ from pyreactant.base import steps
 from pyreactant.base.steps import Level
 from tests.cli import terminal
 from tests.cli.tree import LEAVES, TREE
-from tests.harness import environment
+from tests.harness import pyreactant as run
 
 NO_RESULT = {"help", "jobs logs", "jobs attach", "tpu ssh"}
 """Commands whose output is a text of others."""
-
-
-def run(
-    *words: str, folder: Path | None = None, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", *words]
-    env = environment(**settings)
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("name", LEAVES)

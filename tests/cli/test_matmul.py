@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +14,7 @@ import pyreactant as pr
 from pyreactant.check.product import check
 from tests import harness
 from tests.harness import environment, free_port
-
-
-def run(
-    *arguments: str, folder: Path | None = None, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return harness.run(argv, env=environment(**settings), cwd=folder)
+from tests.harness import pyreactant as run
 
 
 def test_reference_case() -> None:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests import harness
 from tests.harness import environment
+from tests.harness import pyreactant as run
 
 CREATE = "tpu create --dry-run --name a --project my-project --zone europe-west4-a --topology v6e-1"
 SLICE = "run --on tpu --topology v6e-1 --project my-project --zone a-b1-c --dry-run"
@@ -162,10 +162,6 @@ MISTAKES = {
         }.items()
     },
 }
-
-
-def run(*argv: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return harness.run([sys.executable, "-m", "pyreactant", *argv], env=environment(**settings))
 
 
 @pytest.mark.parametrize("name", MISTAKES)

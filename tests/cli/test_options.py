@@ -3,7 +3,6 @@
 import inspect
 import re
 import subprocess
-import sys
 
 import pytest
 import typer.core
@@ -20,8 +19,7 @@ from pyreactant.cli.command import (
 )
 from pyreactant.cli.run import RunCommand
 from tests.cli.tree import LEAVES, TREE
-from tests.harness import REPOSITORY, environment
-from tests.harness import run as run_process
+from tests.harness import REPOSITORY, pyreactant
 
 CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text()
 
@@ -36,7 +34,7 @@ OF_OPTIONS = {
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return run_process([sys.executable, "-m", "pyreactant", *words], env=environment())
+    return pyreactant(*words)
 
 
 def options(command: Command) -> list[typer.core.TyperOption]:

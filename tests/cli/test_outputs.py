@@ -15,6 +15,7 @@ import typer.core
 from tests import harness
 from tests.cli.tree import LEAVES
 from tests.harness import environment, require
+from tests.harness import pyreactant as run
 from tests.jobs.disk import small_disk
 
 # Each command with an option that names a file to write; FILE is that file.
@@ -33,11 +34,6 @@ WRITERS = {
     "burnin check --exclude-file": "burnin check none --exclude-file FILE",
     "plan --html": "plan --topology v6e-1 --size 8 --html FILE",
 }
-
-
-def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", *words]
-    return harness.run(argv, env=environment(), cwd=folder)
 
 
 def test_all_options_that_write_a_file_are_here() -> None:

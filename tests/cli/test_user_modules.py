@@ -12,6 +12,7 @@ from pyreactant.base.packages import is_library
 from pyreactant.check.programs import find_case
 from tests import harness
 from tests.harness import environment
+from tests.harness import pyreactant as run
 
 # The module, the line of the mistake, and what is told of it.
 MODULES = {
@@ -81,11 +82,6 @@ def test_a_folder_is_no_module(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(pr.InvalidArgumentError, match=r"there is no file '.*folder.py'"):
         find_case(f"{tmp_path}/folder.py:main")
-
-
-def run(*words: str, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", *words]
-    return harness.run(argv, env=environment(**settings), cwd=folder)
 
 
 @pytest.mark.parametrize("name", ["zero", "exit_0", "base", "interrupt", "latin"])

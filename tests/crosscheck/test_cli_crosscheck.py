@@ -6,24 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import pyreactant as pr
-from tests import harness
 from tests.crosscheck.runs import change_blocks, copy
-from tests.harness import environment
+from tests.harness import environment, until
+from tests.harness import pyreactant as run
 
 SMALL = ["-n", "1", "--devices-per-process", "2", "--platform", "cpu", "--backends", "jax"]
-
-
-def run(
-    *arguments: str, folder: Path | None = None, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return harness.run(argv, env=environment(**settings), cwd=folder, timeout=200)
 
 
 def test_crosscheck(tmp_path: Path) -> None:
@@ -206,11 +198,8 @@ def _stopped(number: int, folder: Path) -> tuple[int, str]:
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 60
         record = folder / "out" / "jax" / "process-0.json"
-        while not (record.exists() and json.loads(record.read_text())["running"] == slow):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: record.exists() and json.loads(record.read_text())["running"] == slow)
         assert len(_left(folder)) >= 3
         os.killpg(process.pid, number)  # as a terminal does
         _, message = process.communicate(timeout=60)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tests import harness
 from tests.doctor.machines import H100, executable, nvidia_smi
 from tests.doctor.test_runtimes import alive
-from tests.harness import environment, quiet
+from tests.harness import environment, quiet, until
 
 DOCTOR = [sys.executable, "-m", "pyreactant", "doctor"]
 NOT_STARTED = "--timeout=0.05"  # for tests that do not depend on the runtime
@@ -132,10 +131,8 @@ def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     settings = environment()
     settings["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{settings['PYTHONPATH']}"
     process = subprocess.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
-    deadline = time.monotonic() + 30
     written = tmp_path / "pid"
-    while not (written.exists() and written.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: written.exists() and written.read_text())
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[signal.Signals(number)]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from tests.doctor.machines import (
     settled,
     tpu_chips,
 )
-from tests.harness import environment
+from tests.harness import environment, until
 
 ON_CPU = {"platform": "cpu", "kinds": ["cpu"], "devices": 8, "xla_runtime": None, "seconds": 1.2}
 
@@ -91,10 +90,7 @@ def test_too_late(tmp_path: Path) -> None:
     )
     assert devices.mend == "pyreactant doctor --backend jax --timeout 2.5"
     pids = [int(pid) for pid in pids_file.read_text().split()]
-    deadline = time.monotonic() + 60
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(alive, pids))
+    until(lambda: not any(map(alive, pids)))
 
 
 def test_too_late_on_a_slice(tmp_path: Path) -> None:
@@ -309,12 +305,8 @@ def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
         cwd=tmp_path,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    pid = tmp_path / "pid"
+    child = int(until(lambda: pid.exists() and pid.read_text()))
     doctor.kill()
     doctor.wait()
-    child = int((tmp_path / "pid").read_text())
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(child)
+    until(lambda: not alive(child))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,12 +174,3 @@ def cloud(folder: Path, api: TpuApi, count: int = 0) -> Iterator[Cloud]:
 def hosts_of(kind: str) -> int:
     """Number of VMs of a slice."""
     return topology(kind).hosts
-
-
-def until(condition: Sequence[object] | object, seconds: float = 60) -> None:
-    """Wait until a callable is true."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.01)

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request
 from tests.gcloud.tpu_api import Fault, TpuApi
-from tests.harness import REPOSITORY, require
+from tests.harness import REPOSITORY, require, until
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ import pytest
 
 from pyreactant.runs.queued.journal import Journal, entry
 from pyreactant.runs.queued.request import HEARTBEAT_LABEL, KEPT_LABEL
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request
 from tests.gcloud.test_kills import STUCK
 from tests.gcloud.test_lifecycle import leased
 from tests.gcloud.tpu_api import Fault, TpuApi
+from tests.harness import until
 
 PLACE = ("--project", "my-project", "--zone", "asia-northeast1-b")
 LONG_AGO = "2026-01-01T00:00:00Z"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import QUICK, TpuApi
+from tests.harness import until
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 DRY = ("crosscheck", "--on", "tpu", "--dry-run")

@@ -18,7 +18,7 @@ from pyreactant.runs.queued.job import Job, SliceSettings, check_size
 from pyreactant.runs.queued.reach import SshOptions
 from pyreactant.runs.queued.workers import check_program
 from tests.gcloud.cloud import REQUEST, slice_request
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY, environment, pyreactant
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,7 @@ def test_sizes_that_fit() -> None:
 
 
 def test_a_size_is_refused_before_vms_exist(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--on", "tpu", "--size", "4095"]
-    done = subprocess.run(
-        argv, env=environment(**REQUEST), cwd=tmp_path, capture_output=True, text=True
-    )
+    done = pyreactant("crosscheck", "--on", "tpu", "--size", "4095", folder=tmp_path, **REQUEST)
     assert done.returncode == 2, done.stderr
     assert "use --size 4092 or 4096" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import TpuApi
-from tests.harness import require
+from tests.harness import require, until
 
 SECRET = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 """How a run's secret looks."""

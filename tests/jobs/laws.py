@@ -34,6 +34,7 @@ from pyreactant.runs import store
 from pyreactant.runs.places import ray
 from pyreactant.runs.places.ray import cluster as ray_cluster
 from tests import harness
+from tests.harness import until
 
 WAIT = 300  # seconds, on a busy machine
 
@@ -54,14 +55,6 @@ ARRAYS: dict[str, Any] = {
     "words": np.array(["a", "bcd"]),
     "scalar": np.float16(1.5),
 }
-
-
-def until(condition: Any, seconds: float = 150) -> None:
-    """Wait until a callable is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.25)  # each look at a job asks its keeper, on Ray through a cluster
 
 
 def left(job: str, seconds: float = 20) -> list[str]:

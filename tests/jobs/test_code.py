@@ -14,7 +14,7 @@ import pyreactant as pr
 from pyreactant.runs import call as _call
 from pyreactant.runs.code import check_imports, find_code
 from tests import harness
-from tests.harness import environment
+from tests.harness import environment, pyreactant
 
 
 def git(folder: Path, *words: str) -> None:
@@ -179,10 +179,7 @@ def test_modules_that_need_not_travel(modules: Path, monkeypatch: pytest.MonkeyP
 def test_a_module_that_does_not_travel_stops_the_submission(modules: Path) -> None:
     Path("train.py").write_text("import helper\n")
     for more in (["--detach"], ["--detach", "--dry-run"], ["--on", "slurm", "--dry-run"]):
-        ran = harness.run(
-            [sys.executable, "-m", "pyreactant", "run", *more, "--", "train.py"],
-            env=environment(XDG_STATE_HOME=str(modules / "state")),
-        )
+        ran = pyreactant("run", *more, "--", "train.py", XDG_STATE_HOME=str(modules / "state"))
         assert ran.returncode == 2, ran
         assert "train.py imports helper.py, which would not travel" in ran.stderr
         assert "give --copy helper.py" in ran.stderr

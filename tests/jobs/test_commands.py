@@ -19,8 +19,9 @@ import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store
 from tests import harness
-from tests.harness import REPOSITORY, environment
-from tests.jobs.laws import left, until
+from tests.harness import REPOSITORY, environment, until
+from tests.harness import pyreactant as command
+from tests.jobs.laws import left
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +31,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     yield tmp_path
     assert not [name for name in store.names() if left(name)]
-
-
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    """`pyreactant ...` in this folder."""
-    return harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
 
 
 def listed() -> list[dict[str, Any]]:
@@ -65,8 +61,7 @@ def test_runs_in_the_foreground_are_listed(folder: Path) -> None:
     assert of_lines.returncode == 0, of_lines.stderr
     assert len(command("jobs", "list").stdout.splitlines()) == 3
     # Part of another job, it is no job of its own.
-    argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "1", "--", "program.py", "0"]
-    ran = harness.run(argv, env=environment(PYREACTANT_JOB=row["id"]))
+    ran = command("run", "--processes", "1", "--", "program.py", "0", PYREACTANT_JOB=row["id"])
     assert ran.returncode == 0, ran.stderr
     assert len(listed()) == 2
     Path("state").rename("moved")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store
-from tests import harness
-from tests.harness import REPOSITORY, environment
-from tests.jobs.laws import left, until
+from tests.harness import REPOSITORY, environment, pyreactant, until
+from tests.jobs.laws import left
 
 SECRET = "hunter2"
 
@@ -55,9 +55,7 @@ def marked(job: pr.Job) -> list[int]:
     return processes
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", "jobs", *words]
-    return harness.run(argv, env=environment())
+command = partial(pyreactant, "jobs")
 
 
 def keeper_of(job: pr.Job) -> int:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from tests import harness
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import Fault, TpuApi
-from tests.harness import REPOSITORY
+from tests.harness import REPOSITORY, until
 
 PLACE = ("--project", "my-project", "--zone", "asia-northeast1-b")
 AMOUNT = r"they cost about \d+ USD an hour, at most about \d+ USD until \d\d:\d\d UTC on"

@@ -16,7 +16,7 @@ import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store
 from pyreactant.runs.record import Status
-from tests.harness import environment, require
+from tests.harness import environment, pyreactant, require
 
 PROGRAM = """
 import os, sys, time
@@ -73,8 +73,7 @@ def test_odd_names_and_values() -> None:
     assert "".join(job.logs()) == "caf\ufffd"
     with pytest.raises(pr.InvalidArgumentError, match="process must be 0 or more, got -1"):
         list(job.logs(-1))
-    argv = [sys.executable, "-m", "pyreactant", "jobs", "result", job.id]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    ran = pyreactant("jobs", "result", job.id)
     assert (ran.returncode, len(ran.stdout)) == (
         0,
         5000 + len("{'$array': 0, 'a b': 1, 'large': 1}\n"),
@@ -170,8 +169,7 @@ def test_the_list_says_what_is_wrong_with_a_job() -> None:
     record = _record.create("x", "local", {})
     _record.release(record)
     record.folder.rename(record.folder.with_name("moved"))
-    argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    ran = pyreactant("jobs", "list")
     assert f"?  (the folder of the job {record.id} was moved" in ran.stdout, ran
 
 
@@ -191,8 +189,7 @@ def test_the_list_shows_what_runs_and_the_last_that_ended(
         add(number)
 
     def listed(*words: str) -> tuple[list[str], str]:
-        argv = [sys.executable, "-m", "pyreactant", "jobs", "list", *words]
-        ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
+        ran = pyreactant("jobs", "list", *words)
         assert ran.returncode == 0, ran
         return [line.rpartition(" local  ")[2] for line in ran.stdout.splitlines()], ran.stderr
 
@@ -227,13 +224,7 @@ def test_a_number_where_slurm_has_no_configuration(tmp_path: Path) -> None:
     said = f"scontrol: error: lookup failed\nscontrol: fatal: {why}"
     tool.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     tool.chmod(0o755)
-    ran = subprocess.run(
-        [sys.executable, "-m", "pyreactant", "jobs", "status", "9"],
-        env=environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    ran = pyreactant("jobs", "status", "9", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert ran.returncode == 3
     assert ran.stderr == (
         "error: no run of pyreactant has the id 9, and scontrol does not reach Slurm's controller: "

@@ -5,13 +5,11 @@ the foreground, and what `tpu run` and `slurm submit` wrote. Only folders and th
 """
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import harness
-from tests.harness import environment
+from tests.harness import pyreactant
 
 RECORDS = Path(__file__).with_name("version_0_1.json")
 DONE, FAILED, HERE, SLICES, BATCH = (f"20261126-100000-000{i}" for i in range(1, 6))
@@ -32,9 +30,7 @@ def jobs(tmp_path: Path) -> Path:
 
 def command(jobs: Path, *words: str, code: int = 0) -> str:
     """The output of `pyreactant jobs`."""
-    settings = environment(XDG_STATE_HOME=str(jobs.parents[1]))
-    argv = [sys.executable, "-m", "pyreactant", "jobs", *words]
-    ran = harness.run(argv, env=settings, cwd=jobs.parents[2])
+    ran = pyreactant("jobs", *words, folder=jobs.parents[2], XDG_STATE_HOME=str(jobs.parents[1]))
     assert ran.returncode == code, (words, ran)
     return ran.stdout
 

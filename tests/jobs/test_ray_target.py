@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store, targets
 from pyreactant.runs.places.ray import cluster
-from tests.harness import free_port, require
+from tests.harness import free_port, require, until
 
 
 @pytest.fixture(autouse=True)
@@ -262,8 +261,5 @@ def test_the_folders_of_a_killed_ray_worker_are_removed(tmp_path: Path) -> None:
             assert process.stdout is not None
             process.stdout.readline()
         worker.kill()
-    deadline = time.monotonic() + 60
-    while (tmp_path / "job").exists():
-        assert time.monotonic() < deadline, "the removal is not tried again"
-        time.sleep(0.05)
+    until(lambda: not (tmp_path / "job").exists(), why=lambda: "the removal is not tried again")
     writer.communicate(timeout=60)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests import harness
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import TpuApi
-from tests.harness import REPOSITORY
+from tests.harness import REPOSITORY, until
 from tests.jobs.disk import small_disk
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import until
 from tests.setup.conftest import Here
 
 # PYREACTANT_TEST_EVERY_STEP=1 also kills before each change of a file, which takes minutes.
@@ -52,16 +53,11 @@ def test_killed_while_julia_works(here: Here, stage: str) -> None:
         here.argv(any_version=True), env=environment, stdout=subprocess.DEVNULL
     )
     noted = here.notes / f"{stage}.pid"
-    deadline = time.monotonic() + 60
-    while not noted.exists() or not noted.read_text().strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: noted.exists() and noted.read_text().strip())
     setup.kill()
     setup.wait()
     worker = int(noted.read_text())
-    while Path(f"/proc/{worker}").exists():
-        assert time.monotonic() < deadline, "what Julia started outlived the setup"
-        time.sleep(0.02)
+    until(lambda: not Path(f"/proc/{worker}").exists(), why=lambda: "it outlived the setup")
     finished = here.run()
     assert finished["code"] == 0, finished
     assert finished["any_version"], "the next setup does what the killed one was asked for"
@@ -96,10 +92,7 @@ def test_interrupted(here: Here) -> None:
         stderr=subprocess.PIPE,
     )
     noted = here.notes / "resolve.pid"
-    deadline = time.monotonic() + 60
-    while not noted.exists() or not noted.read_text().strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: noted.exists() and noted.read_text().strip())
     setup.send_signal(signal.SIGINT)
     setup.communicate(timeout=60)
     status = Path(f"/proc/{int(noted.read_text())}/stat")

@@ -1,13 +1,12 @@
 """The tests' cluster is a real one, is isolated from the machine, and leaves nothing behind."""
 
 import os
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.harness import environment, require
+from tests.harness import environment, require, until
 from tests.slurm.cluster import Cluster, missing, started
 
 KINDS = ("pid", "mnt", "uts", "net")
@@ -88,18 +87,11 @@ def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
     script = _script(tmp_path, "echo restarts ${SLURM_RESTART_COUNT:-none}", "exec sleep 60")
     output = tmp_path / "log"
     job = cluster.submit(["--open-mode=append", f"--output={output}", script])
-    _wait_for_text(cluster, output, "restarts none")
+    until(lambda: output.exists() and "restarts none" in output.read_text(), why=cluster.logs)
     cluster.requeue(job)
-    _wait_for_text(cluster, output, "restarts 1")
+    until(lambda: "restarts 1" in output.read_text(), why=cluster.logs)
     assert cluster.run(["scancel", str(job)]).returncode == 0
     assert cluster.wait(job).state == "CANCELLED"
-
-
-def _wait_for_text(cluster: Cluster, file: Path, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while not file.exists() or text not in file.read_text():
-        assert time.monotonic() < deadline, cluster.logs()
-        time.sleep(0.1)
 
 
 def _number(namespace: str) -> tuple[int, int]:
@@ -155,11 +147,8 @@ def test_nothing_is_left(how: str, cluster: Cluster, tmp_path: Path) -> None:
         else:
             assert own.process.stdin
             own.process.stdin.close()
-        deadline = time.monotonic() + 10
-        # The outer process may end before the others, so wait for the namespaces.
-        while how == "killed" and _processes(namespaces):
-            assert time.monotonic() < deadline, _processes(namespaces)
-            time.sleep(0.05)
+        if how == "killed":  # the outer process may end before the others
+            until(lambda: not _processes(namespaces), why=lambda: _processes(namespaces))
         own.process.wait(60)
         assert not _processes(namespaces)
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()

@@ -17,7 +17,7 @@ from pyreactant.runs.places.slurm_jobs import (
     waits_for,
 )
 from tests import harness
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY, environment, pyreactant
 
 DOCS = (REPOSITORY / "docs" / "slurm.md").read_text()
 # Each recipe is a command with --dry-run, followed by a block with its output.
@@ -29,11 +29,7 @@ RECIPES = re.findall(
 @pytest.mark.parametrize(("command", "printed"), RECIPES)
 def test_recipe(command: str, printed: str) -> None:
     _, *arguments = shlex.split(command.replace("\\\n", " "))
-    done = harness.run(
-        [sys.executable, "-m", "pyreactant", *arguments],
-        cwd=REPOSITORY,
-        env=environment(PYREACTANT_PYTHON=sys.executable),
-    )
+    done = pyreactant(*arguments, folder=REPOSITORY, PYREACTANT_PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr
     assert done.stdout.replace(str(REPOSITORY), "/home/me/pyreactant") == printed
 
@@ -113,14 +109,14 @@ def test_options_of_sbatch_with_which_there_is_no_job_to_follow(
     ],
 )
 def test_a_dry_run_refuses_what_the_job_would(words: list[str], message: str) -> None:
-    done = harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
+    done = pyreactant(*words)
     assert done.returncode == 2, done
     assert message in done.stderr
 
 
 def test_a_time_limit_with_a_unit_is_slurms() -> None:
     words = ["crosscheck", "--on", "slurm", "--time", "90m", "--dry-run"]
-    done = harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
+    done = pyreactant(*words)
     assert done.returncode == 0, done
     assert "--time=01:30:00 " in done.stdout
 

@@ -23,7 +23,7 @@ from pyreactant.fit.plan.candidate import Candidate, ranked
 from pyreactant.fit.plan.plan import plan
 from pyreactant.fit.plan.report import Plan
 from tests import harness
-from tests.harness import environment, quiet
+from tests.harness import environment, quiet, until
 from tests.tpu.recorded import without_flags
 
 
@@ -180,10 +180,7 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     assert f"interrupted: {kept}" not in text  # --no-cache
     assert "interrupted: nothing is kept" in text
     assert "pyreactant matmul --size 512" in text
-    deadline = time.monotonic() + 20  # they end when their output is closed
-    while children_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert children_of(tmp_path) == []
+    until(lambda: not children_of(tmp_path))  # they end when their output is closed
 
 
 def children_of(cache: Path) -> list[str]:

@@ -5,11 +5,11 @@ The text that Reactant would write is given, or a script of the test replaces Ju
 
 import os
 import stat
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ from pyreactant.base.child import ChildLostError
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.preflight.preflight import preflight
 from pyreactant.fit.request import PreflightRequest, find_program
-from tests import harness
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY, pyreactant
 
 TEXT = (Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir").read_text()
 MESH = pr.Mesh((2, 2), ("x", "y"))
@@ -151,14 +150,7 @@ def test_no_juliacall(monkeypatch: pytest.MonkeyPatch) -> None:
         preflight("matmul", **MATMUL)
 
 
-def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pyreactant", "preflight", "--topology", "v6e-16", *arguments]
-    return harness.run(
-        argv,
-        cwd=REPOSITORY,
-        env=environment(**settings),
-        timeout=60,
-    )
+run = partial(pyreactant, "preflight", "--topology", "v6e-16", folder=REPOSITORY)
 
 
 @pytest.mark.parametrize("options", [("--backend", "reactant"), ("--diff",)])

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from pyreactant.base import child
 from pyreactant.base.child import ChildLostError
 from pyreactant.fit.compiler import ask
 from pyreactant.fit.preflight.preflight import preflight
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY, environment, until
 
 MESH = pr.Mesh((2, 2), ("x", "y"))
 X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
@@ -247,23 +246,15 @@ def test_the_child_ends_with_us(how: signal.Signals, compiler: Path, tmp_path: P
         text=True,
     )
     try:
-        child = int(_wait_for(lambda: file.read_text() if file.exists() else ""))
+        child = int(until(lambda: file.exists() and file.read_text()))
         parent.send_signal(how)
         out, err = parent.communicate(timeout=20)
     finally:
         parent.kill()
-    _wait_for(lambda: "gone" if not Path(f"/proc/{child}").exists() else "")
+    until(lambda: not Path(f"/proc/{child}").exists())
     assert out == ""
     if how == signal.SIGINT:
         assert parent.returncode == 130
         kept = f"compilations that finished are kept in {compiler / 'pyreactant' / 'preflight'}"
         assert err.splitlines()[-1].startswith(f"interrupted: {kept}")
         assert "Traceback" not in err
-
-
-def _wait_for(look: Any, seconds: float = 30) -> str:
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return str(found)

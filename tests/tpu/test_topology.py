@@ -4,8 +4,7 @@ import json
 import math
 import pickle
 import re
-import subprocess
-import sys
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
@@ -14,8 +13,7 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant.base.slices.generations import GENERATIONS, GKE
 from pyreactant.base.slices.topology import Topology, chips, layer, nearest, topologies, topology
-from tests import harness
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY, pyreactant
 
 EVERY = list(topologies())
 NAMES = [found.name for found in EVERY]
@@ -226,12 +224,7 @@ def test_picture_has_each_chip_once() -> None:
     assert layer(topology("v5p-32"), 2) == [[2, 2], [2, 2]]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return harness.run(
-        [sys.executable, "-m", "pyreactant", "topology", *arguments],
-        env=environment(),
-        timeout=60,
-    )
+run = partial(pyreactant, "topology")
 
 
 PICTURE = """

@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-import pyreactant as pr
 from pyreactant.process.group import port_of, resolve
 from pyreactant.process.group.mpi import open_mpi
 from tests.harness import environment, require
+from tests.unit.test_process_group_slurm import message
 
 Environment = dict[str, str]
 URI = "1915224064.0;tcp://192.0.2.2,198.51.100.2:43903;tcp6://[fd00::2]:36199"
@@ -35,12 +35,6 @@ def processes(hosts: list[int], uri: str = URI) -> list[Environment]:
         for host, here in enumerate(hosts)
         for local in range(here)
     ]
-
-
-def message(environ: Environment) -> str:
-    with pytest.raises(pr.InvalidArgumentError) as caught:
-        resolve(environ=environ)
-    return str(caught.value)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda h: sum(h) > 1))

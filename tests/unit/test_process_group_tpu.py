@@ -20,6 +20,7 @@ from pyreactant.process.group.cloud_tpu import (
     worker_number,
 )
 from tests.harness import free_port
+from tests.unit.test_process_group_slurm import message
 
 Environment = dict[str, str]
 ATTRIBUTES = "/computeMetadata/v1/instance/attributes/"
@@ -44,12 +45,6 @@ def pods(slices: int, workers: int) -> list[Environment]:
         for s in range(slices)
         for worker in range(workers)
     ]
-
-
-def message(environ: Environment) -> str:
-    with pytest.raises(pr.InvalidArgumentError) as caught:
-        resolve(environ=environ)
-    return str(caught.value)
 
 
 @given(st.integers(1, 4), st.integers(1, 5))

@@ -16,7 +16,7 @@ from pyreactant.base.settings import (
     nearest,
 )
 from tests import harness
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY, environment, pyreactant
 
 NAME = re.compile(r"\bPYREACTANT_[A-Z0-9_]*[A-Z0-9]\b")
 SUFFIXES = {".py", ".jl", ".sh", ".sbatch", ".env", ".md", ".toml"}
@@ -115,10 +115,7 @@ def test_a_switch_is_0_or_1(name: str) -> None:
 
 @pytest.mark.parametrize("command", [["explain"], ["crosscheck", "--on", "slurm"]])
 def test_commands_refuse_it(command: list[str]) -> None:
-    ran = harness.run(
-        [sys.executable, "-m", "pyreactant", *command],
-        env=environment(**{MISSPELT: "2"}),
-    )
+    ran = pyreactant(*command, **{MISSPELT: "2"})
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert ran.stderr.startswith("error: environment variables that begin with PYREACTANT_ must")
