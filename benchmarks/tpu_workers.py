@@ -17,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import TpuApi
 from tests.gcloud.workers import descendants
+from tests.harness import until
 
 STALL = 3.0
 PROGRAM = """

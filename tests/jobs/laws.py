@@ -353,7 +353,7 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
             job_ = pr.Job.find(name)
             awaited = not last or 1 in asked
             if awaited and job_.status().state not in ("lost", "failed"):
-                until(lambda j=job_: j.status().state in ("running", "lost", "failed"))
+                until(lambda: job_.status().state in ("running", "lost", "failed"))  # noqa: B023
             ended = job_.cancel()
             assert ended.ended, (point, ended)
             assert ended.state != "lost" or "submitting process" in ended.reason, (point, ended)
