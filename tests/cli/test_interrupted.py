@@ -70,12 +70,8 @@ sys.addaudithook(hook)
 def test_before_the_command_line_is_loaded(start: list[str], module: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(EARLY)
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
-    ran = subprocess.run(
-        [sys.executable, *start, "--version"],
-        env=environment(PYTHONPATH=path, AT=module),
-        capture_output=True,
-        text=True,
-        timeout=60,
+    ran = harness.run(
+        [sys.executable, *start, "--version"], env=environment(PYTHONPATH=path, AT=module)
     )
     assert (ran.returncode, ran.stderr) == (130, "interrupted\n")
 
@@ -83,12 +79,9 @@ def test_before_the_command_line_is_loaded(start: list[str], module: str, tmp_pa
 def test_an_interrupt_while_the_library_loads_is_the_programs_own(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(EARLY)
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
-    ran = subprocess.run(
+    ran = harness.run(
         [sys.executable, "-c", "import pyreactant"],
         env=environment(PYTHONPATH=path, AT="pyreactant.arrays.process_runtime"),
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert ran.returncode == -signal.SIGINT
     assert ran.stderr.endswith("\nKeyboardInterrupt\n")
@@ -124,9 +117,7 @@ def test_while_a_compiled_module_is_loaded(
     """An interrupt in its start crashed the process, or became "install it again"."""
     pr.save(tmp_path / "step", {"x": np.ones(3)})
     argv = [sys.executable, "-c", LOADING, module, *line.split()]
-    ran = subprocess.run(
-        argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
-    )
+    ran = harness.run(argv, env=environment(), cwd=tmp_path, timeout=300)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, printed, "interrupted\n")
 
 

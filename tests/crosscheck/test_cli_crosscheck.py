@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
+from tests import harness
 from tests.crosscheck.runs import change_blocks, copy
 from tests.harness import environment, until
 from tests.harness import pyreactant as run
@@ -84,12 +85,10 @@ def test_request(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     member = ["-m", "pyreactant.crosscheck", "request.json", "out"]
-    done = subprocess.run(
+    done = harness.run(
         [sys.executable, *member],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
         env=environment(PYREACTANT_PLATFORM="cpu", PYREACTANT_NUM_CPU_DEVICES="2"),
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     ran = run("compare", "out", folder=tmp_path)

@@ -103,14 +103,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def crosscheck(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pyreactant", "crosscheck", *words, "--dtype", "bfloat16"]
     command += ["--size", "256", "-n", "1", "--devices-per-process", "2", "--platform", "cpu"]
-    return subprocess.run(
+    return harness.run(
         [*command, "--backends", "jax", "--quick"],
-        cwd=folder,
         env=harness.environment(),
-        capture_output=True,
-        text=True,
+        cwd=folder,
         timeout=600,
-        check=False,
     )
 
 

@@ -116,9 +116,7 @@ def test_gpus_of_a_stand_in(tmp_path: Path) -> None:
 
 def test_the_real_limit_of_open_files(tmp_path: Path) -> None:
     command = f"ulimit -n 256; exec {sys.executable} -m pyreactant doctor {NOT_STARTED}"
-    ran = subprocess.run(
-        ["bash", "-c", command], env=environment(), cwd=tmp_path, capture_output=True, text=True
-    )
+    ran = harness.run(["bash", "-c", command], env=environment(), cwd=tmp_path)
     assert "warn  open files        at most 256 at once" in ran.stdout
 
 

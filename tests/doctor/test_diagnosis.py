@@ -1,7 +1,6 @@
 """The table: it has every row, no failing check breaks it, and it shows no secret."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyreactant as pr
 from pyreactant.doctor import diagnose, diagnosis
 from pyreactant.doctor.check import Check, CheckResult, Diagnosis, Machine, without_secrets
 from pyreactant.doctor.diagnosis import Row, run_check
+from tests import harness
 from tests.doctor.machines import answering, interpreter, jax_packages, machine
 from tests.doctor.test_command import NOT_SETTLED
 from tests.harness import environment
@@ -197,12 +197,6 @@ def test_without_the_packages_it_looks_for(tmp_path: Path) -> None:
         f"import json, sys; sys.modules.update(dict.fromkeys({absent!r}.split()));"
         "from pyreactant.doctor import diagnose; print(json.dumps(diagnose('reactant').to_dict()))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(**NOT_SETTLED),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    ran = harness.run([sys.executable, "-c", code], env=environment(**NOT_SETTLED), cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert len(json.loads(ran.stdout)["checks"]) == 35

@@ -11,6 +11,7 @@ import pytest
 from pyreactant.doctor import Diagnosis, diagnose
 from pyreactant.doctor.check import Check, Machine
 from pyreactant.doctor.runtimes import child_environment
+from tests import harness
 from tests.doctor.machines import (
     answering,
     interpreter,
@@ -272,9 +273,7 @@ def test_the_real_jax_and_none_of_it_here(tmp_path: Path) -> None:
         "print(json.dumps([found.to_dict(), sorted(sys.modules)]))"
     )
     settings = environment(PYREACTANT_NUM_CPU_DEVICES="3", SLURM_JOB_ID="9", SLURM_NTASKS="4")
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env=settings, cwd=tmp_path, capture_output=True, text=True
-    )
+    ran = harness.run([sys.executable, "-c", code], env=settings, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     found, modules = json.loads(ran.stdout)
     devices = next(check for check in found["checks"] if check["name"] == "JAX devices")

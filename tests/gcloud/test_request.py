@@ -1,7 +1,6 @@
 """Requests that are refused before anything is created."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pyreactant import FileError, InvalidArgumentError
 from pyreactant.runs.queued.job import Job, SliceSettings, check_size
 from pyreactant.runs.queued.reach import SshOptions
 from pyreactant.runs.queued.workers import check_program
+from tests import harness
 from tests.gcloud.cloud import REQUEST, slice_request
 from tests.harness import REPOSITORY, environment, pyreactant
 
@@ -194,13 +194,7 @@ def test_a_dry_run_refuses_what_the_command_would(
 ) -> None:
     words = {"run": ["--", "python", "-c", "pass"], "crosscheck": []}[command]
     argv = [sys.executable, "-m", "pyreactant", command, "--on", "tpu", "--dry-run"]
-    ran = subprocess.run(
-        [*argv, f"{option}={value}", *words],
-        env=environment(**REQUEST),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ran = harness.run([*argv, f"{option}={value}", *words], env=environment(**REQUEST))
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f"error: {message}" in ran.stderr
 
@@ -221,13 +215,7 @@ def test_names_of_networks(network: str) -> None:
 def test_without_googles_client(command: list[str], code: int, message: str) -> None:
     """A plan needs no client; every other command reports the missing package."""
     start = "import sys; sys.modules['requests'] = None; from pyreactant.cli import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", start, *command],
-        env=environment(**REQUEST),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ran = harness.run([sys.executable, "-c", start, *command], env=environment(**REQUEST))
     assert ran.returncode == code, ran.stderr
     assert message in ran.stdout + ran.stderr
 

@@ -16,6 +16,7 @@ import pyreactant as pr
 from pyreactant.runs import record as _record
 from pyreactant.runs import store
 from pyreactant.runs.record import Status
+from tests import harness
 from tests.harness import environment, pyreactant, require
 
 PROGRAM = """
@@ -209,9 +210,7 @@ def test_the_list_shows_what_runs_and_the_last_that_ended(
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
     every = subprocess.run([*argv, "--json"], env=environment(), capture_output=True, timeout=120)
     assert len(json.loads(every.stdout)) == 23
-    wrong = subprocess.run(
-        [*argv, "--state", "nope"], env=environment(), capture_output=True, text=True, timeout=120
-    )
+    wrong = harness.run([*argv, "--state", "nope"], env=environment())
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("error: --state must be one of requested, queued, ")
     _record.release(running)

@@ -135,9 +135,7 @@ def test_a_process_that_never_joins_names_no_folder(tmp_path: Path) -> None:
     }
     argv = [*RUN, "--start-timeout", "1", "--", "true"]
     env = environment(**settings)
-    ran = subprocess.run(
-        argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = harness.run(argv, env=env, cwd=tmp_path)
     assert ran.returncode == 4, ran
     assert ran.stderr.rstrip().endswith(": did not join")
     assert "logs and report" not in ran.stderr
@@ -149,14 +147,10 @@ def test_no_loopback(tmp_path: Path) -> None:
     apart = ["unshare", "--map-root-user", "--net"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system allows no namespaces")
-    ran = subprocess.run(
+    ran = harness.run(
         [*apart, *RUN, "-n", "2", "--", "true"],
         env=environment(PYREACTANT_PLATFORM="cpu"),
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert ran.returncode == 3, ran
     assert "need its loopback network, but it has neither 127.0.0.1 nor ::1; run: ip" in ran.stderr

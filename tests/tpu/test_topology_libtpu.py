@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from collections import Counter
 from functools import cache
@@ -13,6 +12,7 @@ import pytest
 from pyreactant.base.slices.generations import GENERATIONS, GIB, shapes
 from pyreactant.base.slices.topology import Topology, topologies, topology
 from pyreactant.fit.layouts.machine import chips_of
+from tests import harness
 from tests.harness import environment, require
 
 KINDS = {
@@ -31,13 +31,8 @@ GKE = ["ct6e-standard-4t:2x4", "ct5lp-hightpu-4t:2x4"]
 
 def ask(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     require(importlib.util.find_spec("libtpu"), "libtpu, which describes slices without a TPU")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.tpu.describe"],
-        input=json.dumps(rows),
-        text=True,
-        capture_output=True,
-        env=environment(),
-        timeout=120,
+    ran = harness.run(
+        [sys.executable, "-m", "tests.tpu.describe"], input=json.dumps(rows), env=environment()
     )
     assert ran.returncode == 0, ran.stderr
     return list(json.loads(ran.stdout))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import harness
 from tests.harness import environment
 
 NUMPY = '''raise ImportError("""
@@ -41,14 +42,7 @@ def _run(
         path.write_text(text)
     settings = environment(**more)
     settings["PYTHONPATH"] = f"{folder / 'site-packages'}:{settings['PYTHONPATH']}"
-    return subprocess.run(
-        [sys.executable, *argv],
-        env=settings,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    return harness.run([sys.executable, *argv], env=settings, cwd=folder)
 
 
 RUN = ("-m", "pyreactant", "run", "--platform", "cpu", "--processes", "2", "--", "program.py")

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 
 import hypothesis.strategies as st
@@ -12,6 +11,7 @@ from hypothesis import given
 
 from pyreactant.process.group import port_of, resolve
 from pyreactant.process.group.mpi import open_mpi
+from tests import harness
 from tests.harness import environment, require
 from tests.unit.test_process_group_slurm import message
 
@@ -234,7 +234,7 @@ def test_real_mpirun() -> None:
         # One write: mpirun forwards each write, and print() writes the end of the line separately.
         "print(json.dumps(dataclasses.asdict(resolve())) + chr(10), end='')"
     )
-    ran = subprocess.run(
+    ran = harness.run(
         [
             "mpirun",
             "--allow-run-as-root",
@@ -246,9 +246,6 @@ def test_real_mpirun() -> None:
             program,
         ],
         env=environment(CUDA_VISIBLE_DEVICES=""),
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert ran.returncode == 0, ran.stderr
     groups = [json.loads(line) for line in ran.stdout.splitlines()]
