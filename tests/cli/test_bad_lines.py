@@ -1,10 +1,10 @@
 """Bad command lines end with a message and a documented exit code, and leave nothing behind."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
-from tests import harness
 from tests.cli.bad_lines import CODES, lines
 from tests.cli.tree import TREE
 from tests.harness import REPOSITORY, environment
@@ -13,10 +13,12 @@ from tests.harness import REPOSITORY, environment
 def test_bad_lines(tmp_path: Path) -> None:
     """Made anew, and those that once broke a law."""
     count = os.environ.get("PYREACTANT_TEST_BAD_LINES") or "60"
-    ran = harness.run(
+    ran = subprocess.run(
         [sys.executable, "-m", "tests.cli.bad_lines", count],
         env=environment(TMPDIR=str(tmp_path)),
         cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
         timeout=280,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests import harness
-from tests.harness import environment, until
+from tests.harness import environment
 
 PYREACTANT = [sys.executable, "-m", "pyreactant"]
 
@@ -79,7 +80,10 @@ def test_ctrl_c(tool: str, line: str, tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    until((tmp_path / "started").exists)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     output, message = process.communicate(timeout=60)
     assert (process.returncode, output, message) == (130, "", "interrupted\n")

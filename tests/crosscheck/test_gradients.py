@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,10 +14,19 @@ from pyreactant.arrays.lowering.enzyme import check_enzyme
 from pyreactant.base.errors import named
 from pyreactant.check.request import CheckRequest, program_of
 from pyreactant.check.run import compare_gradients, gradients_wanted
-from tests.harness import REPOSITORY, need_enzyme
+from tests.harness import REPOSITORY, require
 
 MODULE = (REPOSITORY / "tests" / "data" / "reactant_perceptron.mlir").read_text()
 ORACLE = "the oracle of perceptron_gradient"
+
+
+def need_enzyme() -> None:
+    if sys.version_info[:2] != (3, 11) or sys.platform != "linux":
+        pytest.skip("Enzyme's wheel is for Python 3.11 on Linux")
+    try:
+        check_enzyme()
+    except pr.RequirementError as error:
+        require(False, str(error))
 
 
 @pytest.mark.slow

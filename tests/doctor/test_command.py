@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests import harness
 from tests.doctor.machines import H100, executable, nvidia_smi
 from tests.doctor.test_runtimes import alive
-from tests.harness import environment, quiet, until
+from tests.harness import environment, quiet
 
 DOCTOR = [sys.executable, "-m", "pyreactant", "doctor"]
 NOT_STARTED = "--timeout=0.05"  # for tests that do not depend on the runtime
@@ -116,7 +117,9 @@ def test_gpus_of_a_stand_in(tmp_path: Path) -> None:
 
 def test_the_real_limit_of_open_files(tmp_path: Path) -> None:
     command = f"ulimit -n 256; exec {sys.executable} -m pyreactant doctor {NOT_STARTED}"
-    ran = harness.run(["bash", "-c", command], env=environment(), cwd=tmp_path)
+    ran = subprocess.run(
+        ["bash", "-c", command], env=environment(), cwd=tmp_path, capture_output=True, text=True
+    )
     assert "warn  open files        at most 256 at once" in ran.stdout
 
 
@@ -129,8 +132,10 @@ def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     settings = environment()
     settings["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{settings['PYTHONPATH']}"
     process = subprocess.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
+    deadline = time.monotonic() + 30
     written = tmp_path / "pid"
-    until(lambda: written.exists() and written.read_text())
+    while not (written.exists() and written.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[signal.Signals(number)]

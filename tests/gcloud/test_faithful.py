@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from tests import harness
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request
 from tests.gcloud.tpu_api import Fault, TpuApi
 from tests.harness import REPOSITORY, require, until
@@ -311,10 +310,16 @@ def test_the_worker_s_script_checks_what_it_gets(tmp_path: Path) -> None:
     head = re.search(r"julia_version=.*\njulia_sha256=.*\n", text)
     assert head is not None
     command = f"folder={tmp_path}\n{head.group()}{check.group()}\ninstall_julia"
-    done = harness.run(
-        ["bash", "-c", command], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, "has the wrong checksum" in done.stderr) == (3, True)
-    done = harness.run(["bash", script, tmp_path, "dance"])
+    done = subprocess.run(
+        ["bash", script, tmp_path, "dance"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2
     assert "the action must be install, run, ray or results, got dance" in done.stderr

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import harness
 from tests.harness import REPOSITORY, environment, require
 
 GOLDENS = Path(__file__).with_name("goldens")
@@ -34,7 +33,14 @@ def test_the_plan(example: str, program: str, tmp_path: Path) -> None:
         "jax" if program else "jax,reactant",
         *(["--", program, "train.jl", "two words"] if program else []),
     ]
-    done = harness.run(argv, env=environment(PYREACTANT_PYTHON=sys.executable), cwd=tmp_path)
+    done = subprocess.run(
+        argv,
+        cwd=tmp_path,
+        env=environment(PYREACTANT_PYTHON=sys.executable),
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     golden = GOLDENS / f"{example}{program and '-' + program}.txt"
     printed = done.stdout.replace(str(tmp_path), "/home/me")
@@ -44,14 +50,19 @@ def test_the_plan(example: str, program: str, tmp_path: Path) -> None:
 
 
 def test_the_example_needs_a_project() -> None:
-    done = harness.run(
+    done = subprocess.run(
         ["gcloud/run.sh", "gcloud/single-slice.env"],
-        env=environment(PYREACTANT_PYTHON=sys.executable),
         cwd=REPOSITORY,
+        text=True,
+        timeout=60,
+        env=environment(PYREACTANT_PYTHON=sys.executable),
+        capture_output=True,
     )
     assert done.returncode == 2
     assert "PROJECT is still the placeholder '<project id>'; replace it" in done.stderr
-    done = harness.run(["gcloud/run.sh", "no.env"], cwd=REPOSITORY)
+    done = subprocess.run(
+        ["gcloud/run.sh", "no.env"], cwd=REPOSITORY, text=True, timeout=60, capture_output=True
+    )
     assert (done.returncode, "there is no file no.env" in done.stderr) == (2, True)
 
 
@@ -68,8 +79,12 @@ def test_old_options_of_run_sh(tmp_path: Path) -> None:
     """What version 0.1 called its options works in the script, also with = and twice."""
     (tmp_path / "train.py").touch()
     old = ["--retries", "3", "--accelerator-type=v6e-4", "--slice-count", "2", "--backends=jax"]
-    done = harness.run(
+    done = subprocess.run(
         [REPOSITORY / "gcloud" / "run.sh", *old, "--dry-run", "--", "train.py", "--retries", "9"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=60,
         env=environment(
             PYREACTANT_PYTHON=sys.executable,
             QR_ID="a",
@@ -77,7 +92,6 @@ def test_old_options_of_run_sh(tmp_path: Path) -> None:
             ZONE="us-east5-b",
             ACCELERATOR_TYPE="v6e-16",
         ),
-        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "v6e-4 x 2 slices" in done.stdout
@@ -102,15 +116,18 @@ def test_the_commands_of_the_docs_are_understood(tmp_path: Path) -> None:
             words = [*scripts, "--project", "my-project", "--dry-run", *words[2:]]
         else:
             words = [sys.executable, "-m", *words]
-        done = harness.run(
+        done = subprocess.run(
             words,
+            cwd=tmp_path,
+            text=True,
+            capture_output=True,
+            timeout=60,
             env=environment(
                 PYREACTANT_PYTHON=sys.executable,
                 NO_GCE_CHECK="true",
                 HOME="/nowhere",
                 GOOGLE_APPLICATION_CREDENTIALS="",
             ),
-            cwd=tmp_path,
         )
         assert done.returncode == (0 if "--dry-run" in words else 3), (line, done.stderr)
         assert "--dry-run" in words or "no usable Google credentials" in done.stderr

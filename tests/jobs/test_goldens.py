@@ -11,7 +11,7 @@ import pytest
 from pyreactant import targets
 from pyreactant.runs.record import Record
 from tests import harness
-from tests.harness import REPOSITORY, environment, pyreactant
+from tests.harness import REPOSITORY, environment
 
 DOCS = (REPOSITORY / "docs" / "jobs.md").read_text()
 EXAMPLE = REPOSITORY / "examples" / "remote" / "train.py"
@@ -26,8 +26,10 @@ TARGETS = ["local", "slurm", "tpu"]
 def test_plan(number: int, tmp_path: Path) -> None:
     command, printed = RECIPES[number]
     (tmp_path / "train.py").write_text("\n")
-    done = pyreactant(
-        *shlex.split(command)[1:], folder=tmp_path, XDG_STATE_HOME="/home/me/.local/state"
+    done = harness.run(
+        [sys.executable, "-m", "pyreactant", *shlex.split(command)[1:]],
+        cwd=tmp_path,
+        env=environment(XDG_STATE_HOME="/home/me/.local/state"),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed
@@ -38,8 +40,10 @@ def test_slurm_leaves_the_other_nodes_alone(tmp_path: Path) -> None:
     """What --min-processes changes in the script and in its step."""
     (tmp_path / "train.py").write_text("\n")
     options = ["--nodes=3", "--max-restarts=2", "--min-processes=2", "--dry-run", "--", "train.py"]
-    done = pyreactant(
-        "run", "--on", "slurm", *options, folder=tmp_path, XDG_STATE_HOME="/home/me/.local/state"
+    done = harness.run(
+        [sys.executable, "-m", "pyreactant", "run", "--on", "slurm", *options],
+        cwd=tmp_path,
+        env=environment(XDG_STATE_HOME="/home/me/.local/state"),
     )
     assert done.returncode == 0, done.stderr
     assert " --requeue --no-kill " in done.stdout

@@ -5,11 +5,13 @@ the foreground, and what `tpu run` and `slurm submit` wrote. Only folders and th
 """
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness import pyreactant
+from tests import harness
+from tests.harness import environment
 
 RECORDS = Path(__file__).with_name("version_0_1.json")
 DONE, FAILED, HERE, SLICES, BATCH = (f"20261126-100000-000{i}" for i in range(1, 6))
@@ -30,7 +32,9 @@ def jobs(tmp_path: Path) -> Path:
 
 def command(jobs: Path, *words: str, code: int = 0) -> str:
     """The output of `pyreactant jobs`."""
-    ran = pyreactant("jobs", *words, folder=jobs.parents[2], XDG_STATE_HOME=str(jobs.parents[1]))
+    settings = environment(XDG_STATE_HOME=str(jobs.parents[1]))
+    argv = [sys.executable, "-m", "pyreactant", "jobs", *words]
+    ran = harness.run(argv, env=settings, cwd=jobs.parents[2])
     assert ran.returncode == code, (words, ran)
     return ran.stdout
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import harness
-from tests.harness import REPOSITORY, logs, spawn, until
+from tests.harness import REPOSITORY, logs, spawn
 from tests.jobs.disk import small_disk
 from tests.ray.cluster import Cluster, cluster
 
@@ -165,7 +166,10 @@ def test_nothing_is_left_on_the_hosts(on_ray: Cluster) -> None:
         patterns = "r/**/pyreactant-*", "pyreactant-*", "pyreactant-*/**/*"
         return [path for pattern in patterns for path in on_ray.folder.glob(pattern)]
 
-    until(lambda: not found(), why=found)
+    deadline = time.monotonic() + 60
+    while found() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert found() == []
 
 
 def test_a_head_that_is_killed(on_ray: Cluster, tmp_path: Path) -> None:

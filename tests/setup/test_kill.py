@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import until
 from tests.setup.conftest import Here
 
 # PYREACTANT_TEST_EVERY_STEP=1 also kills before each change of a file, which takes minutes.
@@ -53,11 +52,16 @@ def test_killed_while_julia_works(here: Here, stage: str) -> None:
         here.argv(any_version=True), env=environment, stdout=subprocess.DEVNULL
     )
     noted = here.notes / f"{stage}.pid"
-    until(lambda: noted.exists() and noted.read_text().strip())
+    deadline = time.monotonic() + 60
+    while not noted.exists() or not noted.read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     setup.kill()
     setup.wait()
     worker = int(noted.read_text())
-    until(lambda: not Path(f"/proc/{worker}").exists(), why=lambda: "it outlived the setup")
+    while Path(f"/proc/{worker}").exists():
+        assert time.monotonic() < deadline, "what Julia started outlived the setup"
+        time.sleep(0.02)
     finished = here.run()
     assert finished["code"] == 0, finished
     assert finished["any_version"], "the next setup does what the killed one was asked for"
@@ -92,7 +96,10 @@ def test_interrupted(here: Here) -> None:
         stderr=subprocess.PIPE,
     )
     noted = here.notes / "resolve.pid"
-    until(lambda: noted.exists() and noted.read_text().strip())
+    deadline = time.monotonic() + 60
+    while not noted.exists() or not noted.read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     setup.send_signal(signal.SIGINT)
     setup.communicate(timeout=60)
     status = Path(f"/proc/{int(noted.read_text())}/stat")

@@ -3,8 +3,8 @@
 import json
 import os
 import subprocess
+import time
 
-from tests.harness import until
 from tests.setup.conftest import Here
 
 
@@ -35,5 +35,8 @@ def _started(here: Here, delay: float) -> subprocess.Popen[str]:
     """Start a setup, and return when it has the lock and runs a stage."""
     environment = here.environment(STAND_IN_DELAY=str(delay))
     first = subprocess.Popen(here.argv(), env=environment, stdout=subprocess.PIPE, text=True)
-    until(here.asked)
+    deadline = time.monotonic() + 60
+    while not here.asked():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     return first

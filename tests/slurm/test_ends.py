@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pyreactant.runs.record import Status, create, release
-from tests.harness import environment, until
+from tests.harness import environment
 from tests.slurm.cluster import PATH, Cluster
 
 PYREACTANT = [sys.executable, "-m", "pyreactant"]
@@ -27,6 +28,14 @@ while not Path("{folder}/end").exists() and time.monotonic() < until:
         print("again", flush=True)
 print("finished", flush=True)
 """
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a callable is true."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.1)
 
 
 class Run:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from pyreactant import PyReactantError
 from pyreactant.runs.places.slurm_jobs import job_id
-from tests.harness import environment, until
+from tests.harness import environment
 from tests.slurm.cluster import Cluster
 
 PYREACTANT = [sys.executable, "-m", "pyreactant", "jobs"]
@@ -68,7 +69,10 @@ def test_tasks_of_an_array(cluster: Cluster, tmp_path: Path) -> None:
     output = "--output=pyreactant-%j.out"
     array = cluster.submit(["--array=0-2", "--cpus-per-task=40", output, str(script)], cwd=tmp_path)
     ask = asking(cluster, tmp_path)
-    until(lambda: len(list(tmp_path.glob("pyreactant-*.out"))) == 2, why=cluster.logs)
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("pyreactant-*.out"))) < 2:
+        assert time.monotonic() < deadline, cluster.logs()
+        time.sleep(0.1)
     found = json.loads(ask("status", f"{array}_1", "--json")[1])
     assert (found["job"], found["state"]) == (f"{array}_1", "RUNNING")
     assert found["raw_id"] != array

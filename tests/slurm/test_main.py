@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.crosscheck.runs import change_blocks
-from tests.harness import REPOSITORY, environment, until
+from tests.harness import REPOSITORY, environment
 from tests.launch.runs import FAULTY
 from tests.slurm.cluster import Cluster, Job
 
@@ -349,6 +349,13 @@ def test_a_process_that_raises_is_named(cluster: Cluster, tmp_path: Path) -> Non
     assert "the time limit" not in printed
 
 
+def _wait_for(path: Path, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
 def _stories(folder: Path) -> list[list[str]]:
     return [(folder / f"story-{i}").read_text().splitlines() for i in range(2)]
 
@@ -357,7 +364,7 @@ def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
     """All processes save at the same step and resume there in the next allocation."""
     number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=settings(), cwd=tmp_path)
     for process in range(2):
-        until((tmp_path / f"alive-{process}").exists)
+        _wait_for(tmp_path / f"alive-{process}")
     cluster.requeue(number)
     job = cluster.wait(number, timeout=120)
     printed = (tmp_path / f"pyreactant-{number}.out").read_text()
@@ -379,7 +386,7 @@ def test_warned_of_the_time_limit(words: list[str], cluster: Cluster, tmp_path: 
     env = settings(PYREACTANT_MAX_REQUEUES="1")
     number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=env, cwd=tmp_path)
     for process in range(2):
-        until((tmp_path / f"alive-{process}").exists)
+        _wait_for(tmp_path / f"alive-{process}")
     assert cluster.run(["scancel", *words, str(number)]).returncode == 0
     cluster.wait(number, until={"PENDING"})
     time.sleep(1.1)  # as in Cluster.requeue
@@ -406,7 +413,7 @@ def test_a_job_ends_after_the_runtime_at_which_its_script_got_sigterm(
     env = settings(PYREACTANT_BACKENDS="jax,reactant")
     argv = ["--nodes=1", "--cpus-per-task=1", MAIN, str(program)]
     number = cluster.submit(argv, env=env, cwd=tmp_path)
-    until((tmp_path / "up").exists)
+    _wait_for(tmp_path / "up")
     assert cluster.run(["scancel", "--batch", "--signal=TERM", str(number)]).returncode == 0
     job = cluster.wait(number, timeout=120)
     printed = (tmp_path / f"pyreactant-{number}.out").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import environment, until
+from tests.harness import environment
 from tests.slurm.cluster import Cluster
 
 PYREACTANT = [sys.executable, "-m", "pyreactant"]
@@ -29,7 +29,10 @@ def test_a_run_is_requeued_after_a_warning(
     assert ran.returncode == 0, ran.stderr
     job = json.loads(ran.stdout)["id"]
     for process in range(2):
-        until((tmp_path / f"alive-{process}").exists, why=cluster.logs)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / f"alive-{process}").exists():
+            assert time.monotonic() < deadline, cluster.logs()
+            time.sleep(0.1)
     number = json.loads((tmp_path / f"state/pyreactant/jobs/{job}/handle.json").read_text())[
         "slurm"
     ]

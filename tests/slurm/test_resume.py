@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoint.test_resume import ENDLESS, TRAIN, command, last_bits, latest
-from tests.harness import environment, run, until
+from tests.harness import environment, run
 from tests.slurm.cluster import Cluster
 
 pytestmark = pytest.mark.only("jax")
@@ -20,8 +20,10 @@ HERE = ["run", "--on", "slurm", "--nodes=2", "--cpus-per-task=1", "--platform=cp
 
 def saves(folder: Path, cluster: Cluster, count: int = 20) -> None:
     """Wait for so many new steps."""
-    before = latest(folder)
-    until(lambda: latest(folder) >= before + count, 200, cluster.logs)
+    before, deadline = latest(folder), time.monotonic() + 200
+    while latest(folder) < before + count:
+        assert time.monotonic() < deadline, cluster.logs()
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

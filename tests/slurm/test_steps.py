@@ -2,12 +2,13 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.harness import environment, require, until
+from tests.harness import environment, require
 from tests.launch.runs import FAULTY
 from tests.launch.test_any_program import PLAIN
 from tests.slurm.cluster import Cluster, missing, started
@@ -185,7 +186,10 @@ def test_a_node_that_is_cut_off(cut_off: Cluster, tmp_path: Path) -> None:
     )
     run = [*PYREACTANT, "run", "--heartbeat-timeout", "3", "--out", "run", "--", str(script)]
     step = cut_off.start([*TWO, *run], env=settings(), cwd=tmp_path)
-    until(lambda: len(list(tmp_path.glob("alive-*"))) == 2)
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("alive-*"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     cut_off.cable("n2", "down")
     _, printed = step.communicate(timeout=60)
     assert step.returncode == 6, printed
@@ -212,13 +216,17 @@ def test_the_run_goes_on_without_a_node(cluster: Cluster, tmp_path: Path) -> Non
         [*allocate, *run, "--out", "run", "--", str(script)], env=settings(), cwd=tmp_path
     )
     try:
-        until(lambda: len(list(tmp_path.glob("begun-0-*"))) == 2)
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("begun-0-*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         cluster.run(["scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"])
         _, printed = step.communicate(timeout=120)
     finally:
         cluster.run(["scontrol", "update", "NodeName=n2", "State=RESUME"])
-        idle = ["sinfo", "--noheader", "--format=%T"]
-        until(lambda: cluster.run(idle).stdout == "idle\n", 180)
+        while cluster.run(["sinfo", "--noheader", "--format=%T"]).stdout != "idle\n":
+            assert time.monotonic() < deadline + 120
+            time.sleep(0.2)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["cause"] == "done", printed
     assert "the run went on without process 1 on n2" in report["notes"]

@@ -16,7 +16,6 @@ import pyreactant as pr
 from pyreactant.arrays.sharding import Aval
 from pyreactant.fit.preflight.diff import Difference
 from pyreactant.fit.preflight.preflight import preflight
-from tests import harness
 from tests.harness import environment, quiet
 
 pytestmark = [
@@ -173,7 +172,14 @@ def test_side_by_side_on_the_command_line(compiler: Path, tmp_path: Path) -> Non
     settings = environment(XDG_CACHE_HOME=str(compiler))
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        return harness.run([*argv, *options], env=settings, cwd=tmp_path, timeout=600)
+        return subprocess.run(
+            [*argv, *options],
+            cwd=tmp_path,
+            env=settings,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
 
     ran = run("--size", "4096", "--dtype", "bfloat16", "--diff")
     assert ran.returncode == 0, ran.stderr

@@ -1,12 +1,13 @@
 """Child processes end with their descendants, and their answers are read completely."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from pyreactant.base.child import last_answer, started
-from tests.harness import environment, until
+from tests.harness import environment
 
 # It prints its process id and that of a process that it starts.
 STARTS_ANOTHER = "sleep 600 & echo $$ $!; wait"
@@ -35,7 +36,10 @@ def test_nothing_outlives_the_block() -> None:
         pids = child.stdout.readline().split()
     assert len(pids) == 2
     assert child.returncode == -9
-    until(lambda: not any(_is_running(int(pid)) for pid in pids))
+    deadline = time.monotonic() + 60
+    while any(_is_running(int(pid)) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_it_ends_after_an_exception_too() -> None:

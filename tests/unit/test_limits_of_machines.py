@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pyreactant.base.child import MemoryKills
-from tests import harness
 from tests.harness import environment
 
 PROGRAM = (
@@ -26,10 +25,14 @@ PROGRAM = (
 
 def limited(options: str, needed: int, folder: Path) -> subprocess.CompletedProcess[str]:
     program = PROGRAM.format(needed=needed)
-    return harness.run(
+    return subprocess.run(
         ["bash", "-c", f'ulimit {options}; exec "$@"', "-", sys.executable, "-c", program],
         env=environment(),
         cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
