@@ -62,8 +62,8 @@ def test_the_words_of_a_command_line_are_exact(seconds: float) -> None:
     assert parse_duration(command_line(options)[0].removeprefix("--grace=")) == seconds
 
 
-NUMBERS = ("--num-cpus", "--typical")
-"""Options that are other numbers."""
+NUMBERS = ("--minutes", "--num-cpus", "--typical")
+"""Options that are other numbers, or have their unit in their name."""
 
 
 def test_every_float_of_a_place_is_a_duration_or_a_known_number() -> None:
