@@ -383,14 +383,17 @@ def _within(timeout: float | None, name: str, check: Callable[[], None]) -> None
         DeadlineError: It takes longer than the limit. Its thread goes on until this process ends.
     """
     if timeout is None:
-        return check()
+        check()
+        return
     ended: Future[None] = Future()
 
     def work() -> None:
         try:
-            ended.set_result(check())
+            check()
         except BaseException as error:
             ended.set_exception(error)
+        else:
+            ended.set_result(None)
 
     threading.Thread(target=work, name="pyreactant oracle", daemon=True).start()
     if not wait([ended], timeout).done:
@@ -399,7 +402,7 @@ def _within(timeout: float | None, name: str, check: Callable[[], None]) -> None
             f"{argument('timeout')} of {seconds_word(timeout)} s, got no result; give a smaller "
             f"{argument('size')}, or a longer {argument('timeout')}"
         )
-    return ended.result()
+    ended.result()
 
 
 def _check_layout(request: CheckRequest, case: Case, mesh: Mesh) -> None:

@@ -82,7 +82,7 @@ def slow(x: np.ndarray) -> np.ndarray:
 def test_a_slow_oracle_is_called_for_its_bounds_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = []
+    calls: list[str] = []
 
     def counted(x: np.ndarray) -> np.ndarray:
         calls.append(type(x).__name__)

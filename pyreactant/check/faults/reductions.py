@@ -138,8 +138,9 @@ def _needs(wrong: Wrong, dimensions: Sequence[int]) -> np.ndarray:
 
 def _lines(chosen: np.ndarray, dimension: int) -> np.ndarray:
     """At which positions along a dimension any element is chosen."""
-    positions: np.ndarray = np.moveaxis(chosen, dimension, 0).reshape(chosen.shape[dimension], -1)
-    return positions.any(axis=1)
+    lines = np.moveaxis(chosen, dimension, 0).reshape(chosen.shape[dimension], -1)
+    some: np.ndarray = lines.any(axis=1)
+    return some
 
 
 def _dimensions(dimensions: Sequence[int]) -> str:

@@ -233,7 +233,7 @@ class _Oracle:
             )
         now = _Seconds(time.monotonic() - start, time.thread_time() - busy)
         before = self._seconds.get(given, now)  # a busy machine may have made it slow
-        self._seconds[given] = _Seconds(*map(min, before, now))
+        self._seconds[given] = _Seconds(min(before.passed, now.passed), min(before.busy, now.busy))
         return result
 
     def cost(self, arrays: Sequence[np.ndarray]) -> tuple[int, "_Seconds"]:
@@ -242,7 +242,8 @@ class _Oracle:
         if given not in self._seconds:
             with np.errstate(all="ignore"):
                 self(*map(in_full, arrays))
-        return max(map(math.prod, self._shapes[given])), self._seconds[given]
+        largest = max(math.prod(shape) for shape in self._shapes[given])
+        return largest, self._seconds[given]
 
     def seconds(self) -> float:
         """How long a call takes, of those for the largest arguments; 0 before the first one."""
