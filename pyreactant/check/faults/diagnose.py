@@ -285,7 +285,8 @@ def _reasons(
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
     if not of_orders and not common:
         # No kind fits all wrong blocks: take those that fit most of them. Lower precision would.
-        kinds = [k for v in wrong for k in v.kinds if k != Kind.LOWER_PRECISION] or [Kind.UNKNOWN]
+        kinds: list[Kind] = [k for v in wrong for k in v.kinds if k != Kind.LOWER_PRECISION]
+        kinds = kinds or [Kind.UNKNOWN]
         common = sorted(
             dict.fromkeys(kinds), key=lambda kind: (-kinds.count(kind), kind != Kind.UNKNOWN)
         )

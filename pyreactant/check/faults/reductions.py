@@ -139,8 +139,7 @@ def _needs(wrong: Wrong, dimensions: Sequence[int]) -> np.ndarray:
 def _lines(chosen: np.ndarray, dimension: int) -> np.ndarray:
     """At which positions along a dimension any element is chosen."""
     lines = np.moveaxis(chosen, dimension, 0).reshape(chosen.shape[dimension], -1)
-    some: np.ndarray = lines.any(axis=1)
-    return some
+    return np.asarray(lines.any(axis=1))
 
 
 def _dimensions(dimensions: Sequence[int]) -> str:
