@@ -32,6 +32,7 @@ from ..base.steps import Level
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
 from . import shells
+from .bisect import BISECT_EXAMPLES, bisect
 from .burnin import app as burnin
 from .checkpoints import app as checkpoints
 from .command import App, Group, examples
@@ -123,6 +124,7 @@ app = App(
 app.command(epilog=MATMUL_EXAMPLES)(matmul)
 app.command(cls=CrosscheckCommand, epilog=CROSSCHECK_EXAMPLES)(crosscheck)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
+app.command(epilog=BISECT_EXAMPLES)(bisect)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command(epilog=SETUP_EXAMPLES)(setup)

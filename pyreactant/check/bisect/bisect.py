@@ -1,0 +1,377 @@
+"""`pyreactant bisect`: from a program that fails to the operations that are wrong."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arrays.dtypes import as_dtype
+from ...base.counted import counted
+from ...base.errors import InvalidArgumentError, RequirementError, argument
+from ...base.files import write_json, write_text, writing
+from ...base.outputs import marked
+from ...base.steps import step
+from ..records.records import read_run, record_name
+from .child import Outcome
+from .judge import Failure, Module, Ways, distance, rounding
+from .module import Editor, cut
+from .passes import part_that
+from .script import SCRIPT, command_of, worst, write_script
+from .shrink import Lowered, Lowering, Problem, shrunk
+from .way import INTERPRETER, NOT_OPTIMIZED, Way, parse_way
+
+RESULT, TEXT = "bisect.json", "report.md"
+"""Files of a bisection in its folder: the result, and the text of a bug report."""
+
+Result = dict[str, Any]
+"""What a bisection found, as plain data; docs/bisect.md lists the keys."""
+
+
+def problem_of(folder: Path) -> tuple[Problem, Way]:
+    """The first problem that failed in the folder of a cross-check, and the way that ran it.
+
+    Raises:
+        InvalidArgumentError: Nothing failed there, or only what bisecting cannot run.
+        FileError: It is no such folder.
+    """
+    here = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
+    runs = [read_run(one) for one in here if (one / record_name(0)).exists()] or [read_run(folder)]
+    other: list[str] = []
+    for record in (record for run in runs for record in run.records):
+        given = record.request["programs"]
+        plain = {one if isinstance(one, str) else one["name"]: one for one in given}
+        for program in record.programs:
+            if program.error is not None:
+                other.append(f"{program.program} raised {program.error['exception']}")
+                continue
+            about = program.problem
+            sets = [("ordinary", about["dtype"], about, program.blocks)]
+            sets += [(one.inputs, one.dtype, one.specs, one.blocks) for one in program.sets]
+            for inputs, dtype, specs, blocks in sets:
+                if all(block.passed for block in blocks):
+                    continue
+                if record.backend != "jax":
+                    other.append(f"{program.program} is wrong on {record.backend}")
+                    continue
+                problem = Problem(
+                    program=plain[program.program],
+                    size=about["size"],
+                    dtype=dtype,
+                    mesh={name: about["mesh"][name] for name in ("axis_names", "shape")},
+                    specs=specs["in_specs"],
+                    seed=about["seed"],
+                    inputs=inputs,
+                )
+                return problem, parse_way([f"platform={record.platform}"], argument("bad"))
+    if other:
+        raise InvalidArgumentError(
+            f"{folder}: bisect takes wrong values on the JAX runtime, got only: "
+            f"{', '.join(dict.fromkeys(other))}; give a program's name with {argument('bad')}, of "
+            "Reactant's module as Program(name, stablehlo='file.mlir')"
+        )
+    raise InvalidArgumentError(
+        f"{folder}: nothing failed in this cross-check, so there is nothing to cut down; give the "
+        "folder of one that failed"
+    )
+
+
+class _Bisection:
+    """The steps of a bisection, which share its processes."""
+
+    def __init__(
+        self, ways: Ways, lowering: Lowering, editor: Editor, good: Way | None, bad: Way
+    ) -> None:
+        self._ways, self._lowering, self._editor = ways, lowering, editor
+        self._good, self._bad = good, bad
+        self._goods = [INTERPRETER, NOT_OPTIMIZED] if good is None else [good]
+
+    def size(self, lowered: Lowered, results: Sequence[np.ndarray]) -> float:
+        """How far results are off, 0 if they are right: by the oracle, or by the good way.
+
+        Without an oracle two ways may round differently: a difference counts from half the digits
+        of the element type on.
+        """
+        if lowered.expected is not None:
+            if lowered.is_right(results):
+                return 0.0
+            return max(map(distance, results, rounded(lowered))) or math.inf
+        assert self._good is not None
+        right = self._ways.run(self._good, lowered.module)
+        if right.outcome is not Outcome.RAN:
+            return 0.0
+        sizes = ((distance(a, b), b.dtype) for a, b in zip(results, right.results, strict=True))
+        return max(
+            (size for size, dtype in sizes if size > math.sqrt(rounding(dtype))), default=0.0
+        )
+
+    def first(self, problem: Problem, where: str) -> tuple[Lowered, Failure]:
+        """The given problem and how it fails; ten runs say how often, if some of three pass.
+
+        Raises:
+            InvalidArgumentError: It does not fail, or nothing says what is right.
+        """
+        lowered = self._lowering.lowered(problem)
+        if lowered.expected is None and self._good is None:
+            raise InvalidArgumentError(
+                f"program {lowered.name!r} has no oracle, so nothing says what is right; give it "
+                f"oracle=, or a way that is right with {argument('good')}"
+            )
+        step(f"running {lowered.name} on {self._bad.text}")
+        failed, sizes = None, list[float]()
+        for attempt in range(10):
+            ran = self._ways.run(self._bad, lowered.module, attempt=attempt)
+            own = self.size(lowered, ran.results) if ran.outcome is Outcome.RAN else math.inf
+            sizes.append(own)
+            failed = failed or (ran if own else None)
+            if attempt == 2 and (all(sizes) or not any(sizes)):
+                break
+        if failed is None:
+            right = self._good.text if self._good and lowered.expected is None else "its oracle"
+            raise InvalidArgumentError(
+                f"{where}: three runs of {lowered.name!r} ({lowered.problem.text}) on "
+                f"{self._bad.text} agree with {right}, so the failure does not repeat and there is "
+                f"nothing to cut down; give the way that fails with {argument('bad')}"
+            )
+        if failed.outcome is Outcome.INVALID and self._good is None:
+            raise InvalidArgumentError(
+                f"{self._bad.text} refuses program {lowered.name!r}: {failed.message}; give "
+                f"{argument('good')}, a way that takes it, to find the part that is refused"
+            )
+        wrong = [size for size in sizes if size]
+        size = wrong[0] if failed.outcome is Outcome.RAN else 0.0
+        return lowered, Failure(failed.outcome, size, len(wrong) / len(sizes))
+
+    def smallest(self, lowered: Lowered, failure: Failure) -> Lowered:
+        """The smallest problem that fails so."""
+        return shrunk(lowered, self._lowering, lambda one: self.fails(one, failure))
+
+    def fails(self, lowered: Lowered, failure: Failure, options: Any = ()) -> bool:
+        """Whether a problem fails as the first one."""
+        return self._ways.fails(
+            self._bad,
+            lowered.module,
+            failure,
+            lambda results: self.size(lowered, results) > 0,
+            options,
+        )
+
+    def own_fault(self, lowered: Lowered, failure: Failure) -> str:
+        """The way in which the program is wrong although nothing optimizes it; "" if none."""
+        if lowered.expected is None or failure.outcome is not Outcome.RAN:
+            return ""
+        for way in self._goods:
+            module = lowered.module
+            if way.interpret:
+                flat = self._editor.ask(do="flat", text=module.text, unsharded=True)
+                module = replace(module, text=flat["text"] if flat else module.text, partitions=1)
+            step(f"running {lowered.name} on {way.text}")
+            ran = self._ways.run(way, module)
+            if ran.outcome is Outcome.RAN:
+                return "" if lowered.is_right(ran.results) else way.text
+        return ""
+
+    def passes(self, lowered: Lowered, failure: Failure, dump: Path) -> list[str] | None:
+        """The fewest passes without which the results are right; None if there are none such."""
+        with writing(dump, "give another folder with --out"):
+            dump.mkdir(parents=True, exist_ok=True)
+        options = [("xla_dump_to", str(dump)), ("xla_dump_hlo_pass_re", ".*")]
+        self._ways.run(self._bad, lowered.module, options)
+        files = sorted(path.name for path in dump.glob("*.before_*.txt"))
+        names = [*dict.fromkeys(n.rpartition(".before_")[2].removesuffix(".txt") for n in files)]
+
+        def is_right(disabled: Sequence[str]) -> bool:
+            step(f"without {counted(len(disabled), 'pass', 'passes')} of {len(names)}")
+            off = [("xla_disable_hlo_passes", ",".join(disabled))] if disabled else []
+            runs = [
+                self._ways.run(self._bad, lowered.module, off, n) for n in range(failure.attempts)
+            ]
+            return all(
+                ran.outcome is Outcome.RAN and not self.size(lowered, ran.results) for ran in runs
+            )
+
+        return part_that(names, is_right) if names else None
+
+    def show(
+        self,
+        folder: Path,
+        module: Module,
+        makers: Sequence[str],
+        failure: Failure,
+        wanted: Sequence[np.ndarray],
+        allowed: Sequence[Any],
+    ) -> Result:
+        """Write the script, and give the element that it looks at."""
+        wrong = None
+        if failure.outcome is Outcome.RAN:
+            runs = [self._ways.run(self._bad, module, (), n) for n in range(failure.attempts)]
+            results = [run.results for run in runs if run.outcome is Outcome.RAN]
+            far = max(results, key=lambda one: max(map(distance, one, wanted)))
+            wrong = worst(far, wanted, allowed)
+        write_script(folder, module, makers, wrong, self._bad, failure.outcome)
+        if wrong is None:
+            return {}
+        return {"element": wrong.element, "got": str(wrong.got), "right": str(wrong.wanted)}
+
+    def cause(self, small: Lowered, failure: Failure, out: Path, save: Callable[..., None]) -> None:
+        """Find what is wrong, and save it step by step."""
+        if own := self.own_fault(small, failure):
+            assert small.expected is not None
+            wanted = rounded(small)
+            limits = [
+                0.0 if want.bound is None else want.allowed(array.dtype)
+                for want, array in zip(small.expected, wanted, strict=True)
+            ]
+            save(cause="program", good=own)
+            save(**self.show(out, small.module, (), failure, wanted, limits))
+            return
+        save(cause="compiler", passes=self.passes(small, failure, out / "dump"))
+        part, good = cut(self._ways, self._editor, small.module, failure, self._bad, self._goods)
+        if part is None or good is None:
+            return
+        save(good=good.text, operations=part.operations, operations_of=part.of)
+        save(module=part.module.text)
+        limits = [failure.limit(x.dtype) * _largest(x) for x in part.wanted]
+        save(**self.show(out, part.module, part.makers, failure, part.wanted, limits))
+
+
+def rounded(lowered: Lowered) -> list[np.ndarray]:
+    """What the oracle expects, in the types of the results."""
+    assert lowered.expected is not None
+    pairs = zip(lowered.expected, lowered.module.results, strict=True)
+    with np.errstate(all="ignore"):
+        return [np.asarray(e.value).astype(as_dtype(r["dtype"])) for e, r in pairs]
+
+
+def _largest(array: np.ndarray) -> float:
+    if not rounding(array.dtype):
+        return 0.0
+    return float(np.max(np.abs(array).astype(float), initial=0.0, where=np.isfinite(array)))
+
+
+def bisect(
+    problem: Problem,
+    *,
+    good: Way | None,
+    bad: Way,
+    out: Path,
+    where: str,
+    each: float = 120.0,
+    timeout: float = math.inf,
+) -> Result:
+    """Cut a program that fails down to what is wrong.
+
+    Args:
+        problem: The program and what it runs on.
+        good: The way that is right; None means the program's oracle, and for parts of it jaxlib's
+            reference interpreter, or the CPU without optimizations.
+        bad: The way that fails.
+        out: Folder of the result; what an earlier call left there is used.
+        where: What was given, for messages.
+        each: Seconds that one run may take.
+        timeout: Seconds for all.
+
+    Raises:
+        InvalidArgumentError: The program does not fail, or cannot be lowered.
+        RequirementError: A way does not start here.
+        DeadlineError: The time is over; the folder has the partial result.
+    """
+    devices = math.prod(problem.mesh["shape"]) if problem.mesh else 8
+    until = time.monotonic() + timeout
+    with (
+        Ways(out / "runs", devices, each, until) as ways,
+        Lowering(out, devices, ways.left) as lowering,
+        Editor(ways.left) as editor,
+    ):
+        for way in filter(None, (good, bad)):
+            started = ways.versions(way)
+            if started["outcome"] != Outcome.RAN:
+                raise RequirementError(
+                    f"{way.text} does not start here ({started['outcome']}): {started['message']}; "
+                    f"correct what {argument('good')} and {argument('bad')} say"
+                )
+        steps = _Bisection(ways, lowering, editor, good, bad)
+        first, failure = steps.first(problem, where)
+        result: Result = {
+            "program": first.name,
+            "bad": bad.text,
+            "command": command_of(bad, SCRIPT),
+            "versions": {name: started[name] for name in ("jax", "jaxlib", "device")},
+            "outcome": failure.outcome,
+            "rate": failure.rate,
+            "problem": first.problem.text,
+            "smallest": first.problem.text,
+            "complete": False,
+        }
+
+        def save(**more: Any) -> None:
+            result.update(more)
+            write_json(marked("bisect", result), out / RESULT)
+            write_text(report(result, out), out / TEXT)
+
+        save()
+        small = steps.smallest(first, failure)
+        save(smallest=small.problem.text)
+        steps.cause(small, failure, out, save)
+        ends = {end: ways.ends[bad, end] for end in (Outcome.CRASH, Outcome.HANG)}
+        others = {end: n for end, n in ends.items() if n and end is not failure.outcome}
+        save(complete=True, others=others)
+    return result
+
+
+_HOW = {
+    Outcome.RAN: "wrong values",
+    Outcome.CRASH: "the process crashes",
+    Outcome.HANG: "no answer within the deadline",
+    Outcome.INVALID: "the compiler or the runtime refuses it",
+}
+
+
+def lines_of(result: Mapping[str, Any]) -> list[str]:
+    """A result in a few lines."""
+    versions, rate, get = result["versions"], result["rate"], result.get
+    often = f", in {rate:.0%} of the runs" if rate < 1 else ""
+    lines = [
+        f"program     {result['program']}, {result['problem']}",
+        f"fails on    {result['bad']}: jax {versions['jax']}, jaxlib {versions['jaxlib']}, "
+        f"{versions['device']}",
+        f"failure     {_HOW[result['outcome']]}{often}",
+        f"smallest    {result['smallest']}",
+    ]
+    if get("cause") == "program":
+        lines.append(f"cause       the program itself: it is as wrong on {result['good']}")
+    elif get("good"):
+        lines.append(f"right on    {result['good']}")
+    if get("passes"):
+        lines.append(f"pass        right without {', '.join(result['passes'])}")
+    if get("operations"):
+        names = result["operations"]
+        count = f"{len(names)} of {result['operations_of']}"
+        lines.append(f"operations  {count}: {', '.join(names[-8:])}")
+    elif result["complete"] and get("cause") == "compiler":
+        lines.append("operations  no part of the module is wrong by itself")
+    if get("got"):
+        at = list(result["element"])
+        lines.append(f"element     {at} is {result['got']}, right is {result['right']}")
+    for end, count in get("others", {}).items():
+        lines.append(f"besides     {counted(count, 'candidate')} ended otherwise: {end}")
+    if not result["complete"]:
+        lines.append("unfinished  the same command goes on here")
+    return lines
+
+
+def report(result: Mapping[str, Any], folder: Path) -> str:
+    """The text of a bug report."""
+    parts = [f"# {result['program']}: {_HOW[result['outcome']]} on {result['bad']}"]
+    parts.append("```text\n" + "\n".join(lines_of(result)) + "\n```")
+    if result["complete"] and (folder / SCRIPT).exists():
+        parts.append(
+            f"This shows it, and ends with 0 if the result is right: `{result['command']}`"
+        )
+        parts.append(f"```python\n{(folder / SCRIPT).read_text()}```")
+    if result.get("module"):
+        parts.append(f"The operations:\n\n```mlir\n{result['module'].strip()}\n```")
+    return "\n\n".join(parts) + "\n"

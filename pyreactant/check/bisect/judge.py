@@ -1,0 +1,219 @@
+"""Run a module in one of the ways, and say how far its results are off.
+
+Each run is kept in a folder under the digest of what it depends on, so that a bisection that was
+ended goes on where it was.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arrays.dtypes import EXTENDED, as_dtype, finfo, is_float, wide
+from ...base.errors import DeadlineError, argument
+from ...base.files import read_json, write_json, writing
+from .child import Child, Outcome
+from .way import Way
+
+Options = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A StableHLO module with its inputs, and shape and dtype of each result."""
+
+    text: str
+    inputs: tuple[np.ndarray, ...]
+    results: tuple[Mapping[str, Any], ...]
+    partitions: int = 1
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything that its results depend on."""
+        digest = hashlib.sha256(f"{self.partitions}\n{self.text}".encode())
+        for array in self.inputs:
+            digest.update(f"{array.dtype.name}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a module: an outcome, why, and the results if it ran."""
+
+    outcome: Outcome
+    message: str = ""
+    results: tuple[np.ndarray, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How the program fails in the bad way.
+
+    Attributes:
+        outcome: "ran" if its values are wrong; otherwise it crashes, hangs or is refused.
+        size: How far its values are off (`distance`).
+        rate: Share of the runs that failed.
+    """
+
+    outcome: Outcome
+    size: float = 0.0
+    rate: float = 1.0
+
+    @property
+    def attempts(self) -> int:
+        """Runs of which one fails, but for a probability of a hundredth."""
+        missed = math.log(1 - self.rate) if self.rate < 1 else -math.inf
+        return min(20, math.ceil(math.log(0.01) / missed)) or 1
+
+    def limit(self, dtype: np.dtype) -> float:
+        """The distance from which a part is as wrong: halfway, in digits, to the program's."""
+        eps, size = rounding(dtype), min(1.0, self.size)
+        return math.sqrt(eps * size) if size > eps else size / 2
+
+
+def rounding(dtype: np.dtype) -> float:
+    """The distance of neighbouring numbers near 1; 0 for integers."""
+    return float(finfo(dtype).eps) if is_float(dtype) or dtype.kind == "c" else 0.0
+
+
+def distance(got: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference, relative to the largest wanted number.
+
+    It is infinite for integers that differ, and for numbers that are finite on one side only.
+    """
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return math.inf
+    if not rounding(got.dtype):
+        return 0.0 if np.array_equal(got, wanted) else math.inf
+    with np.errstate(all="ignore"):
+        one, two = wide(got), wide(wanted)
+        finite = np.isfinite(one) & np.isfinite(two)
+        if not (finite | (one == two) | (np.isnan(one) & np.isnan(two))).all():
+            return math.inf
+        size = float(np.max(np.abs(two), initial=0.0, where=finite))
+        off = float(np.max(np.abs(one - two), initial=0.0, where=finite))
+    return off / size if size else off
+
+
+class Ways:
+    """Runs modules, each way in a process of its own.
+
+    Args:
+        folder: Folder of the kept runs.
+        devices: Virtual CPU devices of each process.
+        each: Seconds that a module may take.
+        until: When all must be done, by `time.monotonic`.
+
+    Attributes:
+        ends: How many modules ended in each way with each outcome.
+    """
+
+    def __init__(self, folder: Path, devices: int, each: float, until: float) -> None:
+        self._folder, self._devices, self._each, self._until = folder, devices, each, until
+        self._children: dict[Way, Child] = {}
+        self.ends: Counter[tuple[Way, Outcome]] = Counter()
+        with writing(folder, "give another folder with --out"):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> "Ways":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children.values():
+            child.close()
+
+    def versions(self, way: Way) -> dict[str, Any]:
+        """Versions and device of a way, or its outcome and message if it cannot start."""
+        return self._child(way).ask({"versions": True}, self.left())
+
+    def left(self) -> float:
+        """Seconds that the next request may take.
+
+        Raises:
+            DeadlineError: The time of the whole bisection is over.
+        """
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise DeadlineError(
+                f"the time of {argument('timeout')} is over; what was found is kept, and the same "
+                "command goes on there"
+            )
+        return min(self._each, left)
+
+    def run(self, way: Way, module: Module, options: Options = (), attempt: int = 0) -> Ran:
+        """What becomes of a module in a way; each attempt is kept."""
+        options = [*way.options, *options]
+        identity = [way.python, way.settings, way.flags, way.interpret, options, attempt]
+        text = json.dumps([*identity, self._devices, module.digest])
+        key = hashlib.sha256(text.encode()).hexdigest()[:24]
+        record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
+        with writing(self._folder, "give another folder with --out"):
+            if not record.exists():
+                write_json(self._asked(way, module, options, kept), record)
+        answer = read_json(record, "a run of pyreactant bisect")
+        if answer["outcome"] != Outcome.RAN:
+            return Ran(Outcome(answer["outcome"]), answer["message"])
+        return Ran(Outcome.RAN, "", tuple(load_arrays(kept, answer["dtypes"])))
+
+    def fails(
+        self,
+        way: Way,
+        module: Module,
+        failure: Failure,
+        wrong: Callable[[Sequence[np.ndarray]], bool],
+        options: Options = (),
+    ) -> bool:
+        """Whether a module fails as the program does, in one of as many attempts as that needs."""
+        runs = (self.run(way, module, options, n) for n in range(failure.attempts))
+        own = (ran for ran in runs if ran.outcome is failure.outcome)
+        return any(ran.outcome is not Outcome.RAN or wrong(ran.results) for ran in own)
+
+    def _asked(self, way: Way, module: Module, options: Options, out: Path) -> dict[str, Any]:
+        source, inputs = self._folder / "module.mlir", self._folder / "inputs.npz"
+        source.write_text(module.text)
+        save_arrays(inputs, module.inputs)
+        request = {
+            "module": str(source),
+            "inputs": str(inputs),
+            "dtypes": [array.dtype.name for array in module.inputs],
+            "shapes": [aval["shape"] for aval in module.results],
+            "partitions": module.partitions,
+            "options": list(options),
+            "interpret": way.interpret,
+            "out": str(out),
+        }
+        limit = self.left()
+        answer = self._child(way).ask(request, limit)
+        if answer["outcome"] == Outcome.HANG and limit < self._each:
+            self.left()  # it was ended early, which says nothing about the module
+        self.ends[way, Outcome(answer["outcome"])] += 1
+        return answer
+
+    def _child(self, way: Way) -> Child:
+        if way not in self._children:
+            worker = str(Path(__file__).with_name("worker.py"))
+            argv = [way.python, "-P", worker]
+            self._children[way] = Child(argv, way.environment(self._devices))
+        return self._children[way]
+
+
+def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
+    """Write arrays; types that NumPy lacks are written as raw bytes."""
+    raw = [x.view(f"V{x.dtype.itemsize}") if x.dtype.name in EXTENDED else x for x in arrays]
+    np.savez(path, *raw)
+
+
+def load_arrays(path: Path, dtypes: Sequence[str]) -> Iterator[np.ndarray]:
+    """The arrays that `save_arrays` wrote, with these types."""
+    with np.load(path, allow_pickle=False) as file:
+        for number, name in enumerate(dtypes):
+            array = file[f"arr_{number}"]
+            yield array.view(as_dtype(name)) if array.dtype.kind == "V" else array

@@ -1,0 +1,174 @@
+"""The smallest problem that still fails: mesh, size, element type and inputs, in a fixed order."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base.child import LAUNCHERS, import_path, without
+from ...base.errors import InvalidArgumentError, from_data
+from ...base.steps import step
+from ..bounds.compare import compare
+from ..bounds.expected import Expected
+from .child import Child, Outcome
+from .judge import Module, load_arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A program and what it runs on.
+
+    Attributes:
+        program: Its name, or a `Program` as plain data.
+        size: The "n" of its shapes; None means its default. So it is of the others.
+        mesh: {"axis_names", "shape"}.
+        specs: Partition specs of its first inputs.
+        inputs: Name of the set of inputs.
+    """
+
+    program: Any
+    size: int | None = None
+    dtype: str | None = None
+    mesh: Mapping[str, Any] | None = None
+    specs: Sequence[Any] | None = None
+    seed: int = 0
+    inputs: str = "ordinary"
+
+    @property
+    def text(self) -> str:
+        """The problem in reports."""
+        shape = "x".join(map(str, (self.mesh or {}).get("shape", ())))
+        return f"size {self.size}, {self.dtype}, mesh {shape}, {self.inputs} inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A problem's module, and what its oracle expects.
+
+    Attributes:
+        problem: The problem with its defaults.
+        name: Name of the program in reports.
+        expected: Of each result; None without an oracle.
+        dtypes: All element types of the program.
+    """
+
+    problem: Problem
+    name: str
+    module: Module
+    expected: tuple[Expected, ...] | None
+    dtypes: tuple[str, ...]
+
+    def is_right(self, results: Sequence[np.ndarray]) -> bool:
+        """Whether results are within the oracle's bounds."""
+        pairs = zip(results, self.expected or (), strict=True)
+        return all(compare(got, want).passed for got, want in pairs)
+
+
+class Lowering:
+    """Lowers programs in a process that has pyreactant and JAX on virtual CPU devices.
+
+    Args:
+        folder: Folder for its files.
+        devices: Number of the devices.
+        left: Gives the seconds that the next request may take.
+    """
+
+    def __init__(self, folder: Path, devices: int, left: Callable[[], float]) -> None:
+        self._folder, self._devices, self._left = folder, devices, left
+        environment = without(*LAUNCHERS, "XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+        environment |= {"PYTHONPATH": import_path(current_folder=True), "JAX_PLATFORMS": "cpu"}
+        argv = [sys.executable, "-P", "-m", "pyreactant.check.bisect.lower_child"]
+        self._child = Child(argv, environment)
+
+    def __enter__(self) -> "Lowering":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.close()
+
+    def lowered(self, problem: Problem) -> Lowered:
+        """The module of a problem.
+
+        Raises:
+            PyReactantError: It cannot be lowered.
+        """
+        fields = ("program", "size", "dtype", "mesh", "specs", "seed", "inputs")
+        request = {name: getattr(problem, name) for name in fields}
+        request |= {"devices": self._devices, "folder": str(self._folder)}
+        answer = self._child.ask(request, self._left())
+        if "error" in answer:
+            raise from_data(answer["error"])
+        if answer["outcome"] != Outcome.RAN:
+            raise InvalidArgumentError(
+                f"the program cannot be lowered by JAX on CPU devices ({answer['outcome']}): "
+                f"{answer['message']}; correct it first"
+            )
+        chosen = replace(problem, **{name: answer[name] for name in ("size", "dtype", "mesh")})
+        module = Module(
+            (self._folder / "program.mlir").read_text(),
+            tuple(load_arrays(self._folder / "inputs.npz", answer["dtypes"])),
+            tuple(answer["results"]),
+            answer["partitions"],
+        )
+        expected = answer["expected"] and tuple(self._expected(answer["expected"]))
+        dtypes = tuple(answer["all_dtypes"])
+        return Lowered(chosen, answer["name"], module, expected, dtypes)
+
+    def _expected(self, described: Sequence[Mapping[str, Any]]) -> Iterator[Expected]:
+        dtypes = [name for one in described for name in one["dtypes"]]
+        arrays = list(load_arrays(self._folder / "expected.npz", dtypes))
+        for one, value, bound in zip(described, arrays[::2], arrays[1::2], strict=True):
+            yield Expected(
+                value,
+                None if one["exact"] else bound,
+                last_rounding=one["last_rounding"],
+                estimated=one["estimated"],
+            )
+
+
+def smaller(lowered: Lowered) -> Iterator[Sequence[Callable[[Problem], Problem]]]:
+    """Changes of a problem, by what they change; of each, those that make more smaller first."""
+    problem = lowered.problem
+    assert problem.mesh is not None
+    assert problem.size is not None
+    shape, size = problem.mesh["shape"], problem.size
+
+    def meshed(sizes: Sequence[int]) -> Callable[[Problem], Problem]:
+        return lambda one: replace(one, mesh={**(one.mesh or {}), "shape": list(sizes)})
+
+    ones = [1] * len(shape)
+    meshes = [ones] if shape != ones else []
+    meshes += [
+        [*ones[:d], k, *ones[d + 1 :]] for d, n in enumerate(shape) for k in (2, n) if 1 < k <= n
+    ]
+    yield [meshed(m) for m in dict.fromkeys(map(tuple, meshes)) if list(m) != shape]
+    sizes = [2**k for k in range(1, 20) if 2**k < size]
+    yield [lambda one, n=n: replace(one, size=n) for n in sizes]  # type: ignore[misc]
+    if problem.dtype != "float32" and "float32" in lowered.dtypes:
+        yield [lambda one: replace(one, dtype="float32")]
+    if problem.inputs != "ordinary":
+        yield [lambda one: replace(one, inputs="ordinary")]
+
+
+def shrunk(first: Lowered, lowering: Lowering, is_wrong: Callable[[Lowered], bool]) -> Lowered:
+    """The smallest problem that fails in the same way.
+
+    Args:
+        is_wrong: Whether a problem fails so.
+    """
+    best = first
+    for changes in smaller(first):
+        for change in changes:
+            problem = change(best.problem)
+            step(f"smaller: {problem.text}")
+            try:
+                lowered = lowering.lowered(problem)
+            except (InvalidArgumentError, KeyError):
+                continue  # such as a size that the mesh does not divide
+            if is_wrong(lowered):
+                best = lowered
+                break
+    return best

@@ -1,0 +1,115 @@
+"""A process that runs StableHLO modules, one after the other: requests and answers are JSON lines.
+
+It imports jax, jaxlib and NumPy only, never pyreactant, so that it also runs in the environment of
+another version of jax. The script of a report contains `run_module` as it is here.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def run_module(
+    text: str, inputs: Sequence[Any], shapes: Sequence[Any], partitions: int = 1, options: Any = ()
+) -> list[Any]:
+    import jax
+    import numpy as np
+    from jax._src.lib import _jax, xla_client
+    from jax._src.sharding_impls import GSPMDSharding
+
+    jax.config.update("jax_enable_x64", True)  # else 64-bit inputs would be shortened
+    devices = tuple(jax.devices()[:partitions])
+    settings = xla_client.CompileOptions()
+    build = settings.executable_build_options
+    settings.num_partitions = build.num_partitions = partitions
+    settings.env_option_overrides = [tuple(option) for option in options]
+    build.use_spmd_partitioning = partitions > 1
+    build.use_shardy_partitioner = "sdy." in text
+    ids = np.array([[device.id for device in devices]])
+    build.device_assignment = xla_client.DeviceAssignment.create(ids)
+    program = devices[0].client.compile_and_load(text, _jax.DeviceList(devices), settings)
+
+    def places(own: Any, count: int) -> list[Any]:
+        if partitions == 1 or own is None:
+            whole = xla_client.HloSharding.replicate()
+            return [GSPMDSharding(devices, whole)] * count
+        return [GSPMDSharding(devices, sharding) for sharding in own]
+
+    into = places(program.get_parameter_shardings(), len(inputs))
+    placed = [jax.device_put(x, place) for x, place in zip(inputs, into, strict=True)]
+    pieces = program.execute_sharded(placed).disassemble_into_single_device_arrays()
+    out = places(program.get_output_shardings(), len(pieces))
+    join = jax.make_array_from_single_device_arrays
+    return [np.asarray(join(tuple(s), p, x)) for s, p, x in zip(shapes, out, pieces, strict=True)]
+
+
+def interpret(text: str, inputs: Sequence[Any]) -> list[Any]:
+    """The results by jaxlib's reference interpreter, which aborts on some operations."""
+    import numpy as np
+    from jax._src.interpreters.mlir import make_ir_context
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    eval_module: Any = stablehlo.eval_module
+    with make_ir_context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        if any(np.dtype(x.dtype).kind not in "fiub" for x in inputs):
+            raise ValueError("the interpreter is given real numbers of NumPy's types only")
+        given = [ir.DenseElementsAttr.get(np.ascontiguousarray(x)) for x in inputs]
+        return [np.array(result) for result in eval_module(module, given)]
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    import jax
+    import ml_dtypes
+    import numpy as np
+
+    if "versions" in request:
+        import jaxlib
+
+        device = jax.devices()[0]
+        names = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+        return {"outcome": "ran", **names, "device": f"{device.platform} ({device.device_kind})"}
+    if not request["interpret"] and len(jax.devices()) < request["partitions"]:
+        count = len(jax.devices())
+        raise ValueError(f"the module needs {request['partitions']} devices, here are {count}")
+    with np.load(request["inputs"], allow_pickle=False) as file:
+        inputs = [file[f"arr_{n}"] for n in range(len(file.files))]
+    for number, name in enumerate(request["dtypes"]):
+        if inputs[number].dtype.kind == "V":
+            inputs[number] = inputs[number].view(getattr(ml_dtypes, name))
+    text = Path(request["module"]).read_text()
+    if request["interpret"]:
+        results = interpret(text, inputs)
+    else:
+        partitions, options = request["partitions"], request["options"]
+        results = run_module(text, inputs, request["shapes"], partitions, options)
+    raw = [x.view(f"V{x.dtype.itemsize}") if x.dtype.kind == "V" else x for x in results]
+    np.savez(request["out"], *raw)
+    return {"outcome": "ran", "dtypes": [x.dtype.name for x in results]}
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer each line of standard input; what is printed meanwhile goes to standard error."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is reported; no core file
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            reply = answer(json.loads(line))
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            reply = {"outcome": "invalid", "message": message[:4000]}
+        with contextlib.suppress(BrokenPipeError):
+            answers.write(json.dumps(reply) + "\n")
+            answers.flush()
+    os._exit(0)  # an orderly shutdown of the runtime takes time
+
+
+if __name__ == "__main__":
+    serve(_answer)

@@ -1,0 +1,106 @@
+"""`pyreactant bisect`: cut a program with wrong results down to its cause."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..base.errors import InvalidArgumentError
+from .command import duration, examples
+
+BISECT_EXAMPLES = examples(
+    "pyreactant bisect check",
+    "pyreactant bisect mypackage.mymodule:program --bad platform=gpu",
+    "pyreactant bisect mypackage.mymodule:program --good jax==0.10.2 --bad jax==0.12.0.1",
+)
+
+
+def bisect(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|PROGRAM",
+            help="Folder of a cross-check that failed, or package.module:object.",
+        ),
+    ],
+    good: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Way that is right: platform=cpu, flags=--xla_..., plugin=FILE, python=FILE, "
+            "jax==VERSION, or interpreter; several together make one.",
+            show_default="the program's oracle",
+        ),
+    ] = None,
+    bad: Annotated[
+        list[str] | None,
+        typer.Option(help="Way that is wrong, as --good.", show_default="that of the cross-check"),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(help="The n of the program's shapes.", show_default="its default")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type.", show_default="its default")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the result; a call that was ended goes on there.",
+            show_default="bisect, in FOLDER or here",
+            readable=False,
+        ),
+    ] = None,
+    each: Annotated[float, duration(help="Time limit of one run.")] = 120.0,
+    timeout: Annotated[float | None, duration(help="Time limit of all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Cut a program with wrong results down to the operations that are wrong."""
+    from ..check.bisect.bisect import RESULT, TEXT, Problem, lines_of, problem_of
+    from ..check.bisect.bisect import bisect as run
+    from ..check.bisect.way import parse_way
+    from .console import working
+
+    sys.path.append(str(Path.cwd()))
+    folder = Path(what)
+    if folder.is_dir():
+        for name, value in (("--size", size), ("--dtype", dtype), ("--seed", seed or None)):
+            if value is not None:
+                raise InvalidArgumentError(f"{name} is in the cross-check's folder; leave it out")
+        problem, way = problem_of(folder)
+        out = out or folder / "bisect"
+    elif ":" in what or bad:
+        if not bad:
+            raise InvalidArgumentError(
+                "a program needs the way that is wrong, such as --bad platform=cpu; or give the "
+                "folder of a cross-check that failed"
+            )
+        problem, way = (
+            Problem(program=what, size=size, dtype=dtype, seed=seed),
+            parse_way(bad, "--bad"),
+        )
+    else:
+        raise InvalidArgumentError(
+            f"{what}: there is no such folder; give the folder of a cross-check that failed, or a "
+            "program as package.module:object"
+        )
+    with working("bisecting"):
+        right = parse_way(good, "--good") if good else None
+        wrong = parse_way(bad, "--bad") if bad else way
+        target = out or Path("bisect")
+        result = run(
+            problem,
+            good=right,
+            bad=wrong,
+            out=target,
+            where=what,
+            each=each,
+            timeout=math.inf if timeout is None else timeout,
+        )
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    print("\n".join(lines_of(result)))
+    print(f"files       {target}: {RESULT}, {TEXT}, show.py")
