@@ -58,8 +58,9 @@ def bisect(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Cut a program with wrong results down to the operations that are wrong."""
-    from ..check.bisect.bisect import RESULT, TEXT, Problem, lines_of, problem_of
+    from ..check.bisect.bisect import RESULT, TEXT, lines_of, problem_of
     from ..check.bisect.bisect import bisect as run
+    from ..check.bisect.shrink import Problem
     from ..check.bisect.way import parse_way
     from .console import working
 

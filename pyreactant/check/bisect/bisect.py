@@ -199,7 +199,6 @@ class _Bisection:
         self,
         folder: Path,
         module: Module,
-        makers: Sequence[str],
         failure: Failure,
         wanted: Sequence[np.ndarray],
         allowed: Sequence[Any],
@@ -211,10 +210,15 @@ class _Bisection:
             results = [run.results for run in runs if run.outcome is Outcome.RAN]
             far = max(results, key=lambda one: max(map(distance, one, wanted)))
             wrong = worst(far, wanted, allowed)
-        write_script(folder, module, makers, wrong, self._bad, failure.outcome)
+        write_script(folder, module, wrong, self._bad)
+        command = {"command": command_of(self._bad, module.partitions)}
         if wrong is None:
-            return {}
-        return {"element": wrong.element, "got": str(wrong.got), "right": str(wrong.wanted)}
+            return command
+        return command | {
+            "element": wrong["element"],
+            "got": str(wrong["got"]),
+            "right": str(wrong["right"]),
+        }
 
     def cause(self, small: Lowered, failure: Failure, out: Path, save: Callable[..., None]) -> None:
         """Find what is wrong, and save it step by step."""
@@ -226,7 +230,7 @@ class _Bisection:
                 for want, array in zip(small.expected, wanted, strict=True)
             ]
             save(cause="program", good=own)
-            save(**self.show(out, small.module, (), failure, wanted, limits))
+            save(**self.show(out, small.module, failure, wanted, limits))
             return
         save(cause="compiler", passes=self.passes(small, failure, out / "dump"))
         part, good = cut(self._ways, self._editor, small.module, failure, self._bad, self._goods)
@@ -235,7 +239,7 @@ class _Bisection:
         save(good=good.text, operations=part.operations, operations_of=part.of)
         save(module=part.module.text)
         limits = [failure.limit(x.dtype) * _largest(x) for x in part.wanted]
-        save(**self.show(out, part.module, part.makers, failure, part.wanted, limits))
+        save(**self.show(out, part.module, failure, part.wanted, limits))
 
 
 def rounded(lowered: Lowered) -> list[np.ndarray]:
@@ -283,8 +287,8 @@ def bisect(
     until = time.monotonic() + timeout
     with (
         Ways(out / "runs", devices, each, until) as ways,
-        Lowering(out, devices, ways.left) as lowering,
-        Editor(ways.left) as editor,
+        Lowering(out, devices, ways.ask) as lowering,
+        Editor(ways.ask) as editor,
     ):
         for way in filter(None, (good, bad)):
             started = ways.versions(way)
@@ -298,7 +302,6 @@ def bisect(
         result: Result = {
             "program": first.name,
             "bad": bad.text,
-            "command": command_of(bad, SCRIPT),
             "versions": {name: started[name] for name in ("jax", "jaxlib", "device")},
             "outcome": failure.outcome,
             "rate": failure.rate,

@@ -132,21 +132,22 @@ class Ways:
 
     def versions(self, way: Way) -> dict[str, Any]:
         """Versions and device of a way, or its outcome and message if it cannot start."""
-        return self._child(way).ask({"versions": True}, self.left())
+        return self.ask(self._child(way), {"versions": True})
 
-    def left(self) -> float:
-        """Seconds that the next request may take.
+    def ask(self, child: Child, request: Mapping[str, Any]) -> dict[str, Any]:
+        """A process's answer within the time that is left.
 
         Raises:
             DeadlineError: The time of the whole bisection is over.
         """
         left = self._until - time.monotonic()
-        if left <= 0:
-            raise DeadlineError(
-                f"the time of {argument('timeout')} is over; what was found is kept, and the same "
-                "command goes on there"
-            )
-        return min(self._each, left)
+        answer = child.ask(request, min(self._each, left)) if left > 0 else {}
+        if answer and (answer["outcome"] != Outcome.HANG or left > self._each):
+            return answer
+        raise DeadlineError(
+            f"the time of {argument('timeout')} is over; what was found is kept, and the same "
+            "command goes on there"
+        )
 
     def run(self, way: Way, module: Module, options: Options = (), attempt: int = 0) -> Ran:
         """What becomes of a module in a way; each attempt is kept."""
@@ -190,10 +191,7 @@ class Ways:
             "interpret": way.interpret,
             "out": str(out),
         }
-        limit = self.left()
-        answer = self._child(way).ask(request, limit)
-        if answer["outcome"] == Outcome.HANG and limit < self._each:
-            self.left()  # it was ended early, which says nothing about the module
+        answer = self.ask(self._child(way), request)
         self.ends[way, Outcome(answer["outcome"])] += 1
         return answer
 

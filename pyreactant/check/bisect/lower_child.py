@@ -1,6 +1,6 @@
 """The process that lowers a program to StableHLO, with its inputs and what its oracle expects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +110,10 @@ def _lowered(request: Request) -> dict[str, Any]:
 
 def _expected(
     run: CaseRun, outputs: Sequence[Any], sources: Sequence[Any], folder: Path
-) -> list[Mapping[str, Any]]:
+) -> list[dict[str, Any]]:
     """What the oracle expects of each result: values and bounds in a file, and the rest here."""
-    described, arrays = [], []
+    described: list[dict[str, Any]] = []
+    arrays: list[np.ndarray] = []
     for number, output in enumerate(outputs):
         oracle = OutputOracle(
             case=run.case,

@@ -5,13 +5,12 @@ is wrong in it is wrong by itself. Its right results are known from one run of t
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...arrays.dtypes import as_dtype
 from ...base.child import LAUNCHERS, import_path, without
 from ...base.steps import step
 from .child import Child, Outcome
@@ -24,14 +23,14 @@ class Editor:
     """Changes modules in a process of its own.
 
     Args:
-        left: Gives the seconds that the next request may take.
+        ask: Gives a process's answer.
     """
 
-    def __init__(self, left: Callable[[], float]) -> None:
+    def __init__(self, ask: Callable[[Child, Mapping[str, Any]], dict[str, Any]]) -> None:
         environment = without(*LAUNCHERS)
         environment |= {"PYTHONPATH": import_path(), "JAX_PLATFORMS": "cpu"}
         argv = [sys.executable, "-P", "-m", "pyreactant.check.bisect.edit_child"]
-        self._child, self._left = Child(argv, environment), left
+        self._child, self._ask = Child(argv, environment), ask
 
     def __enter__(self) -> "Editor":
         return self
@@ -41,7 +40,7 @@ class Editor:
 
     def ask(self, **request: Any) -> dict[str, Any] | None:
         """The answer; None if the module cannot be changed so."""
-        answer = self._child.ask(request, self._left())
+        answer = self._ask(self._child, request)
         return answer if answer["outcome"] == Outcome.RAN else None
 
 
@@ -53,14 +52,12 @@ class Part:
         wanted: Its right results.
         operations: Names of its operations.
         of: Number of operations of the whole module.
-        makers: How each input is made in a script; "" for one that is only known by its values.
     """
 
     module: Module
     wanted: tuple[np.ndarray, ...]
     operations: tuple[str, ...]
     of: int
-    makers: tuple[str, ...] = ()
 
 
 class _Flat:
@@ -122,7 +119,7 @@ def cut(
                 continue
             part = _smallest(flat, ways, failure, bad)
             if part is not None:
-                return _with_plain_inputs(part, ways, failure, bad, good), good
+                return part, good
     return None, None
 
 
@@ -152,16 +149,17 @@ def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> Part | Non
         makers = dict.fromkeys(flat.maker[n] for n in values if n in flat.maker)
         return next((k for k in makers if fails_with(flat.ancestors(k), k)), None)
 
-    last = next((k for k in range(len(flat.operations)) if fails_with([], k)), None)
+    alone = (k for k in range(len(flat.operations)) if fails_with([], k))
+    last = next(alone, None)
     kept: list[int] = []
     if last is None:  # no operation is wrong by itself: back from a wrong result, as far as it goes
-        before = maker_that_fails(flat.returns)
-        if before is None:
+        last = maker_that_fails(flat.returns)
+        if last is None:
             return None
-        while before is not None:
+        while (before := maker_that_fails(flat.operations[last]["uses"])) is not None:
             last = before
-            before = maker_that_fails(flat.operations[last]["uses"])
-        kept = smallest(flat.ancestors(last), lambda some: fails_with(some, last))
+        end = last
+        kept = smallest(flat.ancestors(end), lambda some: fails_with(some, end))
     module = flat.part([*kept, last], outputs_of(last))
     assert module is not None
     names = tuple(flat.operations[k]["name"] for k in sorted([*kept, last]))
@@ -179,43 +177,3 @@ def differing(
         return any(distance(got, right) > failure.limit(right.dtype) for got, right in pairs)
 
     return wrong
-
-
-_MAKERS = (
-    "np.ones({shape}, {dtype!r})",
-    "(np.arange({size}) % 7 - 3).astype({dtype!r}).reshape({shape})",
-    "np.random.default_rng(0).uniform(-1, 1, {shape}).astype({dtype!r})",
-)
-"""How a script makes an array, the simplest one first."""
-
-
-def made(text: str) -> np.ndarray:
-    """The array that one of `_MAKERS` makes; evaluated as the script does."""
-    return np.asarray(eval(text, {"np": np}))  # noqa: S307 - text of `_MAKERS` alone
-
-
-def _makers(array: np.ndarray) -> Iterator[str]:
-    kind = as_dtype(array.dtype.name)
-    if kind.kind not in "fiu":  # a script without further packages has NumPy's types alone
-        return
-    for form in _MAKERS[: 3 if kind.kind == "f" else 2 if kind.kind == "i" else 1]:
-        yield form.format(shape=array.shape, dtype=kind.name, size=array.size)
-
-
-def _with_plain_inputs(part: Part, ways: Ways, failure: Failure, bad: Way, good: Way) -> Part:
-    """The part with inputs that a line of a script makes, as far as it still fails."""
-    makers = [""] * len(part.module.inputs)
-    for number, array in enumerate(part.module.inputs):
-        for text in _makers(array):
-            step(f"plain inputs: {text}")
-            inputs = list(part.module.inputs)
-            inputs[number] = made(text)
-            module = replace(part.module, inputs=tuple(inputs))
-            right = ways.run(good, module)
-            if right.outcome is not Outcome.RAN:
-                continue
-            if ways.fails(bad, module, failure, differing(failure, right.results)):
-                part = replace(part, module=module, wanted=right.results)
-                makers[number] = text
-                break
-    return replace(part, makers=tuple(makers))

@@ -19,7 +19,7 @@ def smallest(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool]) -> 
     while len(left) > 1:
         step = -(-len(left) // parts)
         pieces = [left[first : first + step] for first in range(0, len(left), step)]
-        rests = [[x for x in left if x not in piece] for piece in pieces]
+        rests = [[x for x in left if x not in piece] for piece in pieces if parts > 2]
         part = next(
             (part for part in [*pieces, *rests] if len(part) < len(left) and holds(part)), None
         )

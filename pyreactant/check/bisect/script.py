@@ -1,9 +1,8 @@
-"""The script that shows what is wrong, without pyreactant, and the text of a bug report."""
+"""The script that shows what is wrong, without pyreactant."""
 
 import inspect
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,143 +11,109 @@ import numpy as np
 from ...arrays.dtypes import wide
 from ...base.files import write_text
 from . import worker
-from .child import Outcome
 from .judge import Module, save_arrays
 from .way import Way
 
 SCRIPT = "show.py"
 
 _INSIDE = 16
-"""Lines of a module that a script itself contains; a longer one is a file beside it."""
+"""Lines of a module, and elements of an input, that a script itself contains."""
 
 _ON_ONE_DEVICE = """\
-import jax
 from jax._src.lib import _jax, xla_client
 
 jax.config.update("jax_enable_x64", True)
-devices = tuple(jax.devices()[:1])
+device = jax.devices()[0]
 settings = xla_client.CompileOptions()
-program = devices[0].client.compile_and_load(MODULE, _jax.DeviceList(devices), settings)
-placed = [jax.device_put(x, devices[0]) for x in inputs]
-results = program.execute_sharded(placed).disassemble_into_single_device_arrays()
-got = np.asarray(results[{output}][0])[{element}]
+program = device.client.compile_and_load(MODULE, _jax.DeviceList((device,)), settings)
+ran = program.execute_sharded([jax.device_put(x, device) for x in inputs])
+results = [x[0] for x in ran.disassemble_into_single_device_arrays()]
+"""
+
+_VERDICT = """\
+got, right, allowed = np.asarray(results[{output}])[{element}], {right}, {allowed:.3g}
+print(f"element {element}: got {{got}}, right is {{right}}")
+number = got.astype(complex) if got.dtype.kind == "c" else float(got)
+same = number == right or (number != number and right != right)
+raise SystemExit(0 if same or abs(number - right) <= allowed else 1)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Wrong:
-    """The element that a script looks at.
-
-    Attributes:
-        output: Number of the result.
-        allowed: How far a right result may be off.
-    """
-
-    output: int
-    element: tuple[int, ...]
-    got: Any
-    wanted: Any
-    allowed: float
+def _literal(value: Any) -> str:
+    return repr(value).replace("nan", "np.nan").replace("inf", "np.inf")
 
 
-def worst(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], allowed: Sequence[Any]) -> Wrong:
-    """The element that is farthest from what is right, in units of what is allowed.
-
-    Args:
-        allowed: For each result how far its elements may be off.
-    """
-    found: list[tuple[float, Wrong]] = []
+def worst(
+    got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], allowed: Sequence[Any]
+) -> dict[str, Any]:
+    """The element that is farthest from what is right, in units of what is allowed."""
+    farthest: dict[str, Any] = {"off": -1.0}
     for number, (one, right, limit) in enumerate(zip(got, wanted, allowed, strict=True)):
-        if not one.size:
-            continue
         limits = np.broadcast_to(np.asarray(limit, float), one.shape)
+        a, b = wide(one), wide(right)
         with np.errstate(all="ignore"):
-            a, b = wide(one), wide(right)
             off = np.abs(a - b) / np.maximum(limits, np.finfo(float).tiny)
-            off = np.where(
-                (a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(off, nan=np.inf)
-            )
-        at = tuple(map(int, np.unravel_index(int(np.argmax(off)), one.shape)))
-        own = Wrong(number, at, a[at].item(), b[at].item(), float(limits[at]))
-        found.append((float(off[at]), own))
-    return max(found, key=lambda pair: pair[0])[1]
+        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(off, nan=np.inf))
+        at = tuple(map(int, np.unravel_index(int(np.argmax(off)), one.shape))) if one.size else ()
+        if one.size and off[at] > farthest["off"]:
+            values = {"off": float(off[at]), "got": a[at].item(), "right": b[at].item()}
+            farthest = {"output": number, "element": at, "allowed": float(limits[at]), **values}
+    return farthest
 
 
-def command_of(way: Way, name: str) -> str:
-    """The command that runs a script in a way."""
-    settings = [f"{key}={shlex.quote(value)}" for key, value in way.variables.items()]
-    return " ".join([*settings, "python", name])
+def command_of(way: Way, devices: int) -> str:
+    """The command that runs the script in a way."""
+    variables = way.variables
+    if devices > 1 and variables["JAX_PLATFORMS"] == "cpu":
+        count = f"--xla_force_host_platform_device_count={devices}"
+        variables["XLA_FLAGS"] = f"{variables.get('XLA_FLAGS', '')} {count}".strip()
+    settings = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
+    return " ".join([*settings, "python", SCRIPT])
 
 
-def write_script(
-    folder: Path,
-    module: Module,
-    makers: Sequence[str],
-    wrong: Wrong | None,
-    bad: Way,
-    outcome: Outcome,
-) -> Path:
-    """Write `show.py` into a folder, and beside it what is too long for a script.
+def write_script(folder: Path, module: Module, wrong: dict[str, Any] | None, bad: Way) -> None:
+    """Write the script into a folder, and beside it what is too long for it.
 
-    It ends with 0 if the element is right, and with 1 if it is wrong; a module that crashes the
-    process, or is refused, does so there.
+    It ends with 0 if the element is right, and with 1 if it is wrong.
 
     Args:
-        makers: How each input is made; "" for one that goes to a file.
-        wrong: The element; None for a module that does not run.
+        wrong: The element, as `worst` gives it; None for a module that does not run.
     """
-    path = folder / SCRIPT
-    lines = [f'"""A module that is {_WHAT[outcome]}. Run: {command_of(bad, path.name)}"""', ""]
+    lines = [
+        f'"""Run: {command_of(bad, module.partitions)}"""',
+        "",
+        "import jax",
+        "import ml_dtypes",
+    ]
     lines += ["import numpy as np", ""]
     text = module.text.strip()
     if len(text.splitlines()) > _INSIDE:
         write_text(text + "\n", folder / "module.mlir")
-        lines += ['MODULE = open("module.mlir").read()']
+        lines.append('MODULE = open("module.mlir").read()')
     else:
-        lines += [f'MODULE = r"""{text}"""']
-    if not all(makers) or len(makers) < len(module.inputs):
-        save_arrays(folder / "inputs.npz", module.inputs)
-        lines += ['kept = np.load("inputs.npz")']
-    lines += ["inputs = []"]
+        lines.append(f'MODULE = r"""{text}"""')
+    save_arrays(folder / "inputs.npz", module.inputs)
+    lines.append("inputs = []")
     for number, array in enumerate(module.inputs):
-        maker = makers[number] if number < len(makers) else ""
-        extended = array.dtype.kind == "V"
-        lines += ["import ml_dtypes"] if extended and not number else []
-        view = f".view(ml_dtypes.{array.dtype.name})" if extended else ""
-        kept = f'kept["arr_{number}"]{view}'
-        lines += [f"inputs.append({maker or kept})"]
-    where = wrong or Wrong(0, (), None, None, 0.0)
+        own, name = array.dtype.kind == "V", array.dtype.name
+        if array.size <= _INSIDE and array.dtype.kind in "fiub":
+            lines.append(f"inputs.append(np.array({_literal(array.tolist())}, {name!r}))")
+        else:
+            view = f".view(ml_dtypes.{name})" if own else ""
+            lines.append(f'inputs.append(np.load("inputs.npz")["arr_{number}"]{view})')
     if module.partitions > 1:
+        source = inspect.getsource(worker.run_module).replace("Sequence[Any]", "list")
         shapes = [list(aval["shape"]) for aval in module.results]
-        lines += ["", *_source_of("run_module"), ""]
-        lines += [f"results = run_module(MODULE, inputs, {shapes}, {module.partitions})"]
-        lines += [f"got = results[{where.output}][{where.element}]"]
+        lines += ["from typing import Any", *filter(str.strip, source.splitlines())]
+        lines.append(f"results = run_module(MODULE, inputs, {shapes}, {module.partitions})")
     else:
-        lines += _ON_ONE_DEVICE.format(output=where.output, element=where.element).splitlines()
+        lines += _ON_ONE_DEVICE.splitlines()
     if wrong is None:
-        lines += ['print("it ran")']
+        lines.append('print("it ran")')
     else:
-        wanted = repr(wrong.wanted).replace("nan", "np.nan").replace("inf", "np.inf")
-        lines += [
-            f"wanted, allowed = {wanted}, {wrong.allowed:.3g}",
-            f'print(f"element {list(where.element)}: got {{got}}, right is {{wanted}}")',
-            "number = got.astype(complex) if got.dtype.kind == 'c' else float(got)",
-            "same = number == wanted or (number != number and wanted != wanted)",
-            "raise SystemExit(0 if same or abs(number - wanted) <= allowed else 1)",
-        ]
-    write_text("\n".join(lines) + "\n", path)
-    return path
-
-
-_WHAT = {
-    Outcome.RAN: "computed wrongly",
-    Outcome.CRASH: "compiled or run until the process crashes",
-    Outcome.HANG: "compiled or run without an end",
-    Outcome.INVALID: "refused",
-}
-
-
-def _source_of(name: str) -> list[str]:
-    """The lines of a function of `worker`, without its blank ones."""
-    source = inspect.getsource(getattr(worker, name))
-    return [line for line in source.splitlines() if line.strip()]
+        element = wrong["element"]
+        right = _literal(wrong["right"])
+        output, allowed = wrong["output"], wrong["allowed"]
+        verdict = _VERDICT.format(output=output, element=element, right=right, allowed=allowed)
+        lines += verdict.splitlines()
+    write_text("\n".join(lines) + "\n", folder / SCRIPT)

@@ -16,6 +16,8 @@ from ..bounds.expected import Expected
 from .child import Child, Outcome
 from .judge import Module, load_arrays
 
+Ask = Callable[[Child, Mapping[str, Any]], dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -73,11 +75,11 @@ class Lowering:
     Args:
         folder: Folder for its files.
         devices: Number of the devices.
-        left: Gives the seconds that the next request may take.
+        ask: Gives a process's answer.
     """
 
-    def __init__(self, folder: Path, devices: int, left: Callable[[], float]) -> None:
-        self._folder, self._devices, self._left = folder, devices, left
+    def __init__(self, folder: Path, devices: int, ask: Ask) -> None:
+        self._folder, self._devices, self._ask = folder, devices, ask
         environment = without(*LAUNCHERS, "XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
         environment |= {"PYTHONPATH": import_path(current_folder=True), "JAX_PLATFORMS": "cpu"}
         argv = [sys.executable, "-P", "-m", "pyreactant.check.bisect.lower_child"]
@@ -98,7 +100,7 @@ class Lowering:
         fields = ("program", "size", "dtype", "mesh", "specs", "seed", "inputs")
         request = {name: getattr(problem, name) for name in fields}
         request |= {"devices": self._devices, "folder": str(self._folder)}
-        answer = self._child.ask(request, self._left())
+        answer = self._ask(self._child, request)
         if "error" in answer:
             raise from_data(answer["error"])
         if answer["outcome"] != Outcome.RAN:

@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def run_module(
 ) -> list[Any]:
     import jax
     import numpy as np
-    from jax._src.lib import _jax, xla_client
+    from jax._src.lib import _jax, xla_client  # type: ignore[attr-defined] # private
     from jax._src.sharding_impls import GSPMDSharding
 
     jax.config.update("jax_enable_x64", True)  # else 64-bit inputs would be shortened
@@ -60,7 +61,8 @@ def interpret(text: str, inputs: Sequence[Any]) -> list[Any]:
         module = ir.Module.parse(text)
         if any(np.dtype(x.dtype).kind not in "fiub" for x in inputs):
             raise ValueError("the interpreter is given real numbers of NumPy's types only")
-        given = [ir.DenseElementsAttr.get(np.ascontiguousarray(x)) for x in inputs]
+        dense: Any = ir.DenseElementsAttr
+        given = [dense.get(np.ascontiguousarray(x)) for x in inputs]
         return [np.array(result) for result in eval_module(module, given)]
 
 
@@ -70,10 +72,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     if "versions" in request:
-        import jaxlib
-
         device = jax.devices()[0]
-        names = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+        names = {name: version(name) for name in ("jax", "jaxlib")}
         return {"outcome": "ran", **names, "device": f"{device.platform} ({device.device_kind})"}
     if not request["interpret"] and len(jax.devices()) < request["partitions"]:
         count = len(jax.devices())

@@ -1,0 +1,41 @@
+"""Programs that the tests cut down."""
+
+from typing import Any
+
+import numpy as np
+
+import pyreactant as pr
+
+SHAPES = (("n", "n"), ("n", "n"))
+
+
+def body(x: Any, y: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    h = jax.nn.softmax(x @ y)
+    return (jnp.tanh(h) * jnp.where(x > 0, x, -x)).sum(axis=1) + jnp.maximum(y, 0).sum(axis=0)
+
+
+def oracle(x: Any, y: Any) -> Any:
+    s = x @ y
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    h = e / e.sum(axis=1, keepdims=True)
+    return (np.tanh(h) * np.abs(x)).sum(axis=1) + np.maximum(y, 0).sum(axis=0)
+
+
+def calls_back(x: Any, y: Any) -> Any:
+    import jax
+
+    return jax.pure_callback(lambda a: np.asarray(a), jax.ShapeDtypeStruct(x.shape, x.dtype), x) + y
+
+
+layers = pr.Program(
+    "layers",
+    jax="tests.bisect.programs:body",
+    oracle="tests.bisect.programs:oracle",
+    inputs=SHAPES,
+)
+callback = pr.Program(
+    "callback", jax="tests.bisect.programs:calls_back", oracle="numpy:add", inputs=SHAPES
+)
