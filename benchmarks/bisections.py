@@ -1,6 +1,6 @@
 """Twelve programs made wrong on purpose: does `pyreactant bisect` find what is wrong, and how fast?
 
-    python -m benchmarks.bisect
+    python -m benchmarks.bisections
 
 Bounds: 12 of 12 found; median of operations left at most 8; 4 minutes each in the median, 15 at
 most, on two cores; each script fails with the wrong compiler and passes with the right one.
