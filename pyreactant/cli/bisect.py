@@ -13,8 +13,8 @@ from .command import duration, examples
 
 BISECT_EXAMPLES = examples(
     "pyreactant bisect check",
-    "pyreactant bisect mypackage.mymodule:program --bad platform=gpu",
-    "pyreactant bisect mypackage.mymodule:program --good jax==0.10.2 --bad jax==0.12.0.1",
+    "pyreactant bisect mymodule:program --bad platform=gpu",
+    "pyreactant bisect mymodule:program --good jax==0.10.2 --bad jax==0.12.0.1",
 )
 
 
