@@ -266,7 +266,9 @@ def _pytest(words: Sequence[str], settings: Mapping[str, str]) -> Counts:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         argv = [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *words]
-        subprocess.run(argv, cwd=REPOSITORY, env=settings, check=False)
+        ran = subprocess.run(argv, cwd=REPOSITORY, env=settings, check=False)
+        if ran.returncode > 1:  # interrupted, or it could not begin
+            sys.exit(f"julia/test/level: pytest ended with exit code {ran.returncode}: no row")
         return Counts.of(report)
 
 
