@@ -121,6 +121,24 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     _signal(child, signal.SIGKILL)
 
 
+@contextlib.contextmanager
+def killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
+    """Kill a child if the block takes longer; the event says whether that was so."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        kill(child)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
 def _signal(child: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
@@ -193,19 +211,8 @@ def ask_child(
     kills = out_of_memory_kills()
     argv = [sys.executable, "-P", "-m", __name__, module]
     with tempfile.TemporaryFile() as log, started(argv, environment, stderr=log) as child:
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            kill(child)
-
-        timer = threading.Timer(timeout, end)
-        timer.daemon = True
-        timer.start()
-        try:
+        with killed_after(timeout, child) as late:
             answer = _exchange(child, request, cached_answer)
-        finally:
-            timer.cancel()
         if answer is not None and _MISSING in answer:
             raise from_data(answer[_MISSING])
         if answer is not None:

@@ -6,12 +6,11 @@ A process that crashed or was ended at a deadline is started again for the next 
 import contextlib
 import signal
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from ...base.child import kill, last_answer, send, started
+from ...base.child import killed_after, last_answer, send, started
 from ...base.words import fatal
 
 
@@ -55,22 +54,10 @@ class Child:
             self._child = self._running.enter_context(
                 started(self._argv, self._environment, stderr=self._log)
             )
-        child, late = self._child, threading.Event()
-
-        def end() -> None:
-            late.set()
-            kill(child)
-
-        timer = threading.Timer(timeout, end)
-        timer.daemon = True
-        timer.start()
-        try:
+        child, answer = self._child, None
+        with killed_after(timeout, child) as late, contextlib.suppress(BrokenPipeError):
             send(child, request)
             answer = last_answer(child.stdout.readline())
-        except BrokenPipeError:
-            answer = None
-        finally:
-            timer.cancel()
         if answer is not None and not late.is_set():
             return answer
         code = child.wait()
