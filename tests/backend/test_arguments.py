@@ -23,6 +23,8 @@ SWAP, ROTATE, WRITE, COPY = ((1, 0, 1),), ((1, 0, 1), (1, 1, 2)), ((0, 0, 1),), 
 @example(COPY, (0, 1, 2))
 @example(SWAP, (0, 0, 2))
 @example(((3, 0, 1), (0, 0, 2)), (0, 1, 1))
+@example(((3, 0, 0),), (0, 1, 2))  # and with the next: programs that differ in an argument only
+@example(((3, 0, 1),), (0, 1, 2))
 @given(STEPS, st.tuples(NUMBER, NUMBER, NUMBER))
 def test_arguments_stay(
     backend: str, steps: tuple[tuple[int, int, int], ...], given: tuple[int, int, int]

@@ -79,14 +79,22 @@ function call_results(writing::Writing, program::Program, args)
     end
 end
 
-"""Of a program's results for numbers that differ; for ones if it does not take those."""
+"""
+Of what each value is computed from, and of the results for numbers that differ; for ones if the
+program does not take those. All arguments of a size have the same numbers.
+"""
 function digest_of(program::Program, args)
     results = try
         compute(program, Any[varied(x) for x in args])
     catch
         compute(program, Any[ones_for(x) for x in args])
     end
-    digest = UInt(0)
+    at = IdDict{Value, Int}(v => i for (i, v) in enumerate(program.values))
+    positions(values) = Int[at[v] for v in values]
+    digest = hash(positions(program.results))
+    for v in program.values
+        digest = hash(number_of(v), hash(positions(v.operands), digest))
+    end
     for y in results
         kind = "$(eltype(y))$(size(y))"
         digest = hash(kind, hash(String(reinterpret_bits(y)), digest))
