@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
+from .places.target import with_reason
 from .record import DamagedError, Record, Status, changed, jobs_folder, load
 
 _BIRTH = 3600.0
@@ -84,28 +85,47 @@ def names() -> list[str]:
 def rows() -> Iterator[tuple[str, Record | None, Status]]:
     """Id, record and state of every job, the earliest first; no record if it is damaged."""
     folder = jobs_folder()
+    found: dict[str, Record | FileError] = {}
     for name in names():
         try:
-            record = load(folder / name)
-            yield name, record, status_of(record)
-        except PyReactantError as error:
-            if (folder / name / "job.json").exists():  # else it begins or goes just now
-                yield name, None, Status("lost", str(error))
+            found[name] = load(folder / name)
+        except FileError as error:
+            found[name] = error
+    statuses = _statuses([one for one in found.values() if isinstance(one, Record)])
+    for name, record in found.items():
+        status = record if isinstance(record, FileError) else statuses[name]
+        if isinstance(status, Status) and isinstance(record, Record):
+            yield name, record, status
+        elif (folder / name / "job.json").exists():  # else it begins or goes just now
+            yield name, None, Status("lost", str(status))
+
+
+def _statuses(records: Iterable[Record]) -> dict[str, Status | FileError]:
+    """How jobs stand, by their ids: each place is asked once for all of its jobs."""
+    found: dict[str, Status | FileError] = {}
+    places: dict[str, list[tuple[targets.Target, Record]]] = {}
+    for record in records:
+        try:
+            target = targets.make(record.target, record.settings)
+        except PyReactantError as error:  # of another version
+            found[record.id] = with_reason(record, error)
+        else:
+            places.setdefault(record.target, []).append((target, record))
+    for jobs in places.values():
+        found |= type(jobs[0][0]).statuses(jobs)
+    return found
 
 
 def status_of(record: Record) -> Status:
     """How a job stands; a place that cannot be asked now is its reason.
 
     Raises:
-        DamagedError: Its record does not say it.
+        FileError: Its record does not say it.
     """
-    status = record.status()
-    try:
-        return targets.make(record.target, record.settings).status(record)
-    except DamagedError:
-        raise
-    except PyReactantError as error:
-        return status if status.ended else replace(status, reason=str(error))
+    status = _statuses([record])[record.id]
+    if isinstance(status, FileError):
+        raise status
+    return status
 
 
 def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:

@@ -151,6 +151,25 @@ def test_a_lock_that_is_removed(job: pr.Job, how: str) -> None:
     assert job.status().state == "cancelled"
 
 
+def test_a_list_looks_at_all_processes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each job whose keeper is gone."""
+    for _ in range(20):
+        _record.release(_record.create("train.py", "local", {}))
+    looks: list[set[str]] = []
+    look = _record._removed_locks
+
+    def counted() -> set[str]:
+        looks.append(look())
+        return looks[-1]
+
+    monkeypatch.setattr(_record, "_removed_locks", counted)
+    monkeypatch.setattr(_record, "_LOOK", 3600.0)
+    _record._removed_locks_lately.cache_clear()
+    assert [status.state for _, _, status in store.rows()] == ["lost"] * 20
+    _record._removed_locks_lately.cache_clear()
+    assert len(looks) == 1
+
+
 @pytest.mark.parametrize("what", ["the job", "all jobs", "the state folder"])
 def test_a_folder_that_is_removed(job: pr.Job, folder: Path, what: str) -> None:
     """The keeper ends the programs, and itself."""

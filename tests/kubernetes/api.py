@@ -53,6 +53,9 @@ _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)/namespaces/(?P<namespace>[^/]+)/"
     r"(?P<kind>[a-z]+)(?:/(?P<name>[^/]+)(?P<log>/log)?)?"
 )
+_PENDING = re.compile(
+    r"/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/default/localqueues/(.+)/pendingworkloads"
+)
 
 
 class Refused(Exception):
@@ -314,6 +317,7 @@ class Api:
         lacks_jobset: Whether JobSet is not installed.
         kueue: Whether Kueue is.
         nodes: What the user can read of nodes.
+        pending: What waits in each queue, by the part of Kueue that says it.
         starts: Whether pods start; else they wait, as `waiting` says.
         waiting: Why pods wait that have not started.
         faults: Answers that come in place of the next ones: status, headers and content.
@@ -329,6 +333,7 @@ class Api:
         self.runs: dict[str, Run] = {}
         self.lacks_jobset = self.kueue = False
         self.nodes: list[Object] = []
+        self.pending: dict[str, list[str]] = {}
         self.starts = True
         self.waiting = {"reason": "ContainerCreating"}
         self.faults: list[tuple[int, dict[str, str], bytes]] = []
@@ -351,6 +356,14 @@ class Api:
                 verb = body["spec"]["resourceAttributes"]["verb"]
                 allowed = token == OWNER or verb not in ("create", "delete")
                 return 201, {**body, "status": {"allowed": allowed}}
+            if queue := _PENDING.fullmatch(split.path):
+                if (waiting := self.pending.get(queue[1])) is None:
+                    return 503, b"service unavailable"
+                items = [
+                    {"metadata": {"name": name}, "positionInLocalQueue": place}
+                    for place, name in enumerate(waiting)
+                ]
+                return 200, {"kind": "PendingWorkloadsSummary", "items": items}
             if split.path == "/api/v1/nodes":
                 return 200, {"kind": "NodeList", "apiVersion": "v1", "items": self.nodes}
             if (found := _PATH.fullmatch(split.path)) is None:

@@ -26,9 +26,12 @@ def jobset(*conditions: str, ready: int = 0, queue: str = "", suspend: bool = Fa
     }
 
 
-def pod(index: int, attempt: int = 0, scheduled: str = "", **state: Object) -> Object:
+def pod(
+    index: int, attempt: int = 0, scheduled: str = "", more: Object | None = None, **state: Object
+) -> Object:
     condition = {"type": "PodScheduled", "status": "False" if scheduled else "True"}
     return {
+        "spec": {"nodeName": f"node-{index}"},
         "metadata": {
             "name": f"pod-{index}",
             "labels": {
@@ -38,7 +41,7 @@ def pod(index: int, attempt: int = 0, scheduled: str = "", **state: Object) -> O
             "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
         },
         "status": {
-            "conditions": [{**condition, "message": scheduled}],
+            "conditions": [{**condition, "message": scheduled}, *([more] if more else [])],
             "containerStatuses": [{"name": "main", "image": "nothing:1", "state": state}],
         },
     }
@@ -49,6 +52,17 @@ def ended(index: int, code: int, at: str = "", attempt: int = 0, **more: Any) ->
     return pod(index, attempt, terminated=end)
 
 
+def runs(index: int, more: Object | None = None) -> Object:
+    return pod(index, more=more, running={})
+
+
+def deleted(one: Object) -> Object:
+    one["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
+    return one
+
+
+DRAINED = {"type": "DisruptionTarget", "status": "True", "message": "Eviction API: evicting"}
+SILENT = {"type": "Ready", "status": "False"}
 RAISED = json.dumps({"exit_code": 1, "cause": "user", "summary": "process 1 raised ValueError"})
 DONE = json.dumps({"exit_code": 0, "cause": "done", "summary": "all is well"})
 NO_NODE = "0/3 nodes are available: 3 Insufficient google.com/tpu"
@@ -75,6 +89,34 @@ CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
         [pod(0, waiting={"reason": "ContainerCreating"}), pod(1, waiting=NO_IMAGE)],
         [],
         Status("starting", "pod-1 cannot run nothing:1: ErrImagePull: nothing:1: not found"),
+    ),
+    (
+        "a node is drained",
+        jobset(),
+        [*map(runs, range(3)), runs(3, more=DRAINED)],
+        [],
+        Status("running", "pod-3 is taken away from its node node-3: Eviction API: evicting"),
+    ),
+    (
+        "a node is silent",
+        jobset(),
+        [*map(runs, range(3)), runs(3, more=SILENT)],
+        [],
+        Status("running", "the node node-3 of pod-3 does not answer"),
+    ),
+    (
+        "a pod goes while others have not begun",
+        jobset(),
+        [deleted(runs(0)), pod(1, waiting={"reason": "ContainerCreating"})],
+        [],
+        Status("starting", "pod-0 is being deleted"),
+    ),
+    (
+        "JobSet gives up on a node that is silent",
+        jobset("Failed"),
+        [runs(0, more=SILENT)],
+        [],
+        Status("failed", "lost: the node node-0 of pod-0 does not answer", 6, cause="lost"),
     ),
     ("done", jobset("Completed"), [], [], Status("done", "", 0)),
     (

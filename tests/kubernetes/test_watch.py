@@ -117,8 +117,12 @@ def test_a_log_is_followed_over_one_connection(api: Api) -> None:
     job.cancel()
 
 
-def test_a_job_that_kueue_suspends_and_admits_again(api: Api) -> None:
-    """It is queued meanwhile, with Kueue's reason; the log of the later pod follows the first's."""
+def test_a_job_that_kueue_suspends_and_admits_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is queued meanwhile, with Kueue's reason and its place in the queue, where that can be
+    read; the log of the later pod follows the first's."""
+    monkeypatch.setattr("pyreactant.runs.places.kubernetes._POSITIONS", 0.1)
     api.kueue = True
     job = pr.submit(["train.py"], on=pr.targets.Kubernetes(queue="team-a"))
     pods = Played(api, job)
@@ -136,6 +140,8 @@ def test_a_job_that_kueue_suspends_and_admits_again(api: Api) -> None:
     labels = {"kueue.x-k8s.io/job-uid": uid}
     api.put("workloads", "jobset-w", labels=labels, status={"conditions": [quota]})
     until(lambda: job.status().reason == f"it waits in the queue team-a: {said}")
+    api.pending["team-a"] = ["another", "and another", "jobset-w"]
+    until(lambda: job.status().reason == f"3rd in queue team-a: {said}")
     api.resume(pods.name)
     pods = Played(api, job)
     pods.write(2)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...base.errors import InvalidArgumentError, argument
+from ...base.errors import FileError, InvalidArgumentError, PyReactantError, argument
 from ..call import find_julia
-from ..record import Record, Status
+from ..record import DamagedError, Record, Status
 from ..spec import Processes, fits, words
 
 
@@ -138,6 +138,18 @@ class Target(Processes, abc.ABC):
         asks a controller at most every two seconds for all jobs together.
         """
 
+    @classmethod
+    def statuses(cls, jobs: Sequence[tuple["Target", Record]]) -> dict[str, Status | FileError]:
+        """How many jobs stand, by their ids; the error of a record that does not say it.
+
+        Law: it never raises; that a place does not answer is the reason of its jobs. By default
+        each job is asked for by itself.
+
+        Args:
+            jobs: The jobs, each with its target, which is of this class.
+        """
+        return {record.id: _status(target, record) for target, record in jobs}
+
     def logs(self, record: Record, process: int) -> Path:
         """Bring what is new of one process's output, and name its file in the record's folder.
 
@@ -181,3 +193,21 @@ class Target(Processes, abc.ABC):
             DeadlineError: It has not ended in time; its keeper goes on ending it.
             CloudError: What costs money may still be there.
         """
+
+
+def _status(target: Target, record: Record) -> Status | FileError:
+    try:
+        return target.status(record)
+    except DamagedError as error:
+        return error
+    except PyReactantError as error:
+        return with_reason(record, error)
+
+
+def with_reason(record: Record, error: PyReactantError) -> Status | FileError:
+    """How a job stood last, with the reason why it is not known how it stands now."""
+    try:
+        status = record.status()
+    except FileError as damaged:
+        return damaged
+    return status if status.ended else dataclasses.replace(status, reason=str(error))

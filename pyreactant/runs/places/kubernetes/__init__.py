@@ -14,6 +14,7 @@ import io
 import os
 import secrets
 import tarfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Any, ClassVar
 from ....base.errors import (
     DeadlineError,
     ExitCode,
+    FileError,
     InvalidArgumentError,
     PyReactantError,
     RequirementError,
@@ -31,7 +33,7 @@ from ....base.errors import (
 from ....base.say import say
 from ...queued.workers import without_owner
 from ...record import Record, Status
-from ..target import Target
+from ..target import Target, with_reason
 from . import manifest, start
 from .brought import bring_log, follow_log, unpack_end
 from .client import Cluster, NoAnswerError, Object, cluster_at
@@ -39,6 +41,7 @@ from .settings import PodSettings
 from .states import (
     attempt_of,
     has_started,
+    ordinal,
     process_of,
     queue_reason,
     status_of,
@@ -53,6 +56,10 @@ _WORK = 900 << 10
 """Bytes that the packed code of a job may have, beside which the Secret has room for the rest."""
 _PATIENCE, _END = 60.0, 120.0
 """Seconds for a request that changes something, and until a job is gone."""
+_LATE = 10.0
+"""Seconds for what a context says of many jobs; its login may take some of them."""
+_POSITIONS = 10.0
+"""Seconds for which positions in a queue count."""
 _NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 
@@ -152,6 +159,57 @@ class Kubernetes(PodSettings, Target):
         except NoAnswerError as error:
             return dataclasses.replace(status, reason=str(error))
 
+    @classmethod
+    def statuses(cls, jobs: Sequence[tuple[Target, Record]]) -> dict[str, Status | FileError]:
+        """As `Target.statuses`: a question for each namespace, and all namespaces side by side."""
+        found: dict[str, Status | FileError] = {}
+        where: dict[tuple[str, str], list[tuple[Target, Record]]] = {}
+        alone = []
+        for target, record in jobs:
+            with contextlib.suppress(FileError):  # its own answer says it
+                if (handle := record.handle()) and not record.status().ended:
+                    at = handle["context"], handle["namespace"]
+                    where.setdefault(at, []).append((target, record))
+                    continue
+            alone.append((target, record))
+        threads = [
+            threading.Thread(target=cls._ask_together, args=(*at, own, found), daemon=True)
+            for at, own in where.items()
+        ]
+        for thread in threads:
+            thread.start()
+        found |= super().statuses(alone)
+        deadline = time.monotonic() + _LATE
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        answered = dict(found)  # a late thread changes no more
+        for (context, _), own in where.items():
+            said = f"the context {context} has not answered within {_LATE:g} s; see why with: "
+            late = NoAnswerError(f"{said}kubectl --context {context} version")
+            for _, record in own:
+                answered.setdefault(record.id, with_reason(record, late))
+        return answered
+
+    @classmethod
+    def _ask_together(
+        cls,
+        context: str,
+        namespace: str,
+        jobs: Sequence[tuple[Target, Record]],
+        found: dict[str, Status | FileError],
+    ) -> None:
+        try:
+            cluster = cluster_at(context or None, namespace)
+        except PyReactantError as error:
+            found |= {record.id: with_reason(record, error) for _, record in jobs}
+            return
+        if len(jobs) > 1:
+            cluster.many_since = time.monotonic()
+        try:
+            found |= super().statuses(jobs)
+        finally:
+            cluster.many_since = None
+
     def _ask(self, record: Record, handle: Mapping[str, Any]) -> Status:
         cluster, name = _cluster_of(handle), manifest.name_of(record)
         jobset = _jobset(cluster, name)
@@ -164,18 +222,16 @@ class Kubernetes(PodSettings, Target):
             return _gone(record, _NOT_STARTED)
         if jobset["metadata"].get("deletionTimestamp"):
             return record.status()
-        labels = _labels(record)
         pods: list[Object] = []
         jobs: list[Object] = []
         status = status_of(jobset, pods, jobs, self.pods)
         if status.state == "queued" and self.queue:
-            why = queue_reason(_kueues(cluster, jobset))
-            status = dataclasses.replace(status, reason=status.reason + (why and f": {why}"))
+            status = dataclasses.replace(status, reason=_waiting(cluster, jobset, self.queue))
         elif status.state == "failed":  # what was said before the end does not count
-            pods, jobs = cluster.listed("pods", labels)[0], cluster.listed("jobs", labels)[0]
+            pods, jobs = _ended(cluster, "pods", record), _ended(cluster, "jobs", record)
             status = status_of(jobset, pods, jobs, self.pods)
         elif status.state == "starting":  # the pods say why
-            pods = _pods(cluster, record)
+            pods = _seen(cluster, "pods", manifest.LABEL, record.id)
             status = status_of(jobset, pods, jobs, self.pods)
             if why := self._never(cluster, pods):
                 cluster.delete("jobsets", name)
@@ -301,18 +357,27 @@ def _labels(record: Record) -> str:
     return f"{manifest.JOBSET}/jobset-name={manifest.name_of(record)}"
 
 
-_jobs: dict[Cluster, set[str]] = {}
-"""The jobs whose pods this process has asked for."""
+_asked: dict[tuple[Cluster, str], set[str]] = {}
+"""The values of labels by which this process has asked for objects of a kind."""
 
 
-def _pods(cluster: Cluster, record: Record) -> list[Object]:
-    """The pods of a job; one question serves all jobs if this process asks for several."""
-    jobs = _jobs.setdefault(cluster, set())
-    jobs.add(record.id)
-    if len(jobs) == 1:
-        return watch_of(cluster, "pods", _labels(record)).objects()
-    pods = watch_of(cluster, "pods", manifest.LABEL).objects()
-    return [pod for pod in pods if pod["metadata"]["labels"][manifest.LABEL] == record.id]
+def _seen(cluster: Cluster, kind: str, label: str, value: str) -> list[Object]:
+    """The objects whose label has a value; one question serves all if several are asked for."""
+    values = _asked.setdefault((cluster, kind), set())
+    values.add(value)
+    if len(values) == 1 and cluster.many_since is None:
+        return watch_of(cluster, kind, f"{label}={value}").objects()
+    there = watch_of(cluster, kind, label).objects()
+    return [one for one in there if one["metadata"]["labels"][label] == value]
+
+
+def _ended(cluster: Cluster, kind: str, record: Record) -> list[Object]:
+    """The pods or the Jobs of a job that has failed, read after its JobSet."""
+    if cluster.many_since is None:
+        return cluster.listed(kind, _labels(record))[0]
+    if kind == "pods":
+        return _seen(cluster, kind, manifest.LABEL, record.id)
+    return _seen(cluster, kind, f"{manifest.JOBSET}/jobset-name", manifest.name_of(record))
 
 
 _WARNINGS = "involvedObject.kind=Pod,type=Warning"
@@ -328,15 +393,36 @@ def _waits(pod: Object) -> float:
     return 0.0
 
 
-def _kueues(cluster: Cluster, jobset: Object) -> list[Object]:
-    """What Kueue has of a JobSet; nothing if the user may not read it, or there is no Kueue."""
-    labels = f"kueue.x-k8s.io/job-uid={jobset['metadata']['uid']}"
+def _waiting(cluster: Cluster, jobset: Object, queue: str) -> str:
+    """Why a job waits in a queue of Kueue, as far as the user may read it."""
+    uid, workloads = jobset["metadata"]["uid"], []
     try:
-        return watch_of(cluster, "workloads", labels).objects()
+        workloads = _seen(cluster, "workloads", "kueue.x-k8s.io/job-uid", uid)
     except NoAnswerError:
         raise
-    except RequirementError:
-        return []
+    except RequirementError:  # there is no Kueue, or the user may not read its objects
+        pass
+    place = f"it waits in the queue {queue}"
+    for pending in _pending(cluster, queue, int(time.monotonic() / _POSITIONS)):
+        if any(pending["metadata"]["name"] == one["metadata"]["name"] for one in workloads):
+            place = f"{ordinal(pending['positionInLocalQueue'] + 1)} in queue {queue}"
+    why = queue_reason(workloads)
+    return f"{place}: {why}" if why else place
+
+
+@functools.lru_cache(maxsize=64)
+def _pending(cluster: Cluster, queue: str, _: int) -> Sequence[Object]:
+    """What waits in a queue, asked once in a period; nothing if the user may not read it.
+
+    Source: Kueue's PendingWorkloadsSummary, whose positions begin with 0.
+    """
+    with contextlib.suppress(RequirementError):  # the part of Kueue that answers may be absent
+        found = cluster.read(
+            f"/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/{cluster.namespace}"
+            f"/localqueues/{queue}/pendingworkloads"
+        )
+        return (found or {}).get("items") or ()
+    return ()
 
 
 def _jobset(cluster: Cluster, name: str) -> Object | None:

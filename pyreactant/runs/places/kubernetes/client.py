@@ -20,7 +20,7 @@ from ....base.errors import InvalidArgumentError, PyReactantError, RequirementEr
 Object = dict[str, Any]
 
 _CONNECT, _ANSWER, _BRIEF = 5.0, 30.0, 2.5
-"""Seconds for a connection, for an answer, and for both where many jobs are asked for."""
+"""Seconds for a connection, for an answer, and for each where many jobs are asked for."""
 _WATCH = 60
 """Seconds until the API ends a watch, so that one whose connection is dead does not stay."""
 _TRANSIENT = (429, 500, 502, 503, 504)
@@ -58,6 +58,10 @@ class Cluster:
             in which this process runs.
         namespace: Namespace; None for that of the context.
 
+    Attributes:
+        many_since: When somebody began to ask for many jobs at once, so that one answer counts for
+            all of them; None if nobody does.
+
     Raises:
         RequirementError: There is no client, no configuration, or one that trusts everybody.
         InvalidArgumentError: The kubeconfig has no such context.
@@ -75,6 +79,7 @@ class Cluster:
         self._configuration = client.Configuration()
         self.context, own = _configured(self._configuration, context)
         self.namespace = namespace or own
+        self.many_since: float | None = None
         self._check_trust()
         self._pool = rest.RESTClientObject(self._configuration).pool_manager
 
@@ -169,7 +174,7 @@ class Cluster:
             kind: A plural, such as "pods".
             selector: The labels; of events the fields.
         """
-        silence = _BRIEF if kind == "jobsets" else None  # which serves all jobs of a list
+        silence = _BRIEF if kind == "jobsets" or self.many_since is not None else None
         status, data = self._answer(
             "GET", self.path(kind) + _selecting(kind, selector), silence=silence
         )

@@ -81,10 +81,28 @@ def status_of(jobset: Object, pods: Iterable[Object], jobs: Iterable[Object], ea
     if counts and sum(c["ready"] + c["succeeded"] + c["failed"] for c in counts) >= wanted:
         return Status("running")
     for pod in last:
-        for condition in pod.get("status", {}).get("conditions", ()):
-            if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                return Status("queued", str(condition.get("message") or condition["reason"]))
-    return Status("starting", next((why for _, why in unusable(last)), ""))
+        if (waits := _condition(pod, "PodScheduled", "False")) is not None:
+            return Status("queued", str(waits.get("message") or waits["reason"]))
+    why = next(disrupted(last), "") or next((why for _, why in unusable(last)), "")
+    started = len(last) >= wanted * each and all(map(has_started, last))
+    return Status("running" if started else "starting", why)
+
+
+def disrupted(pods: Iterable[Object]) -> Iterator[str]:
+    """Which pods the cluster takes away, or has lost sight of, and why.
+
+    Our pods have no probe, so that one whose container runs is ready as long as its node answers.
+    """
+    for pod in pods:
+        name, node = pod["metadata"]["name"], pod.get("spec", {}).get("nodeName", "")
+        states = [c.get("state", {}) for c in pod.get("status", {}).get("containerStatuses", ())]
+        if (condition := _condition(pod, "DisruptionTarget")) is not None:
+            said = condition.get("message") or condition.get("reason", "")
+            yield f"{name} is taken away from its node {node}: {said}"
+        elif any("running" in state for state in states) and _condition(pod, "Ready", "False"):
+            yield f"the node {node} of {name} does not answer"
+        elif pod["metadata"].get("deletionTimestamp"):
+            yield f"{name} is being deleted"
 
 
 def unusable(pods: Iterable[Object]) -> Iterator[tuple[Object, str]]:
@@ -127,9 +145,15 @@ def _last_attempt(pods: Iterable[Object]) -> Sequence[Object]:
     return [pod for pod in there if attempt_of(pod) == last]
 
 
-def _condition(one: Object, kind: str) -> Object | None:
+def ordinal(number: int) -> str:
+    """A number as a place in a row, such as "3rd"."""
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _condition(one: Object, kind: str, value: str = "True") -> Object | None:
     for condition in one.get("status", {}).get("conditions", ()):
-        if condition["type"] == kind and condition["status"] == "True":
+        if condition["type"] == kind and condition["status"] == value:
             return dict(condition)
     return None
 
@@ -145,7 +169,8 @@ def _failed(condition: Object, pods: Iterable[Object], jobs: Iterable[Object], e
             return _status(str(said["cause"]), str(said["summary"]), int(said["exit_code"]))
     bad = [(pod, end) for _, pod, end in ends if end["exitCode"]]
     if not bad:
-        return _status("lost", f"JobSet ended the job: {condition.get('message', '')}")
+        said = f"JobSet ended the job: {condition.get('message', '')}"
+        return _status("lost", next(disrupted(pods), said))
     pod, end = min(bad, key=lambda entry: str(entry[1].get("finishedAt", "")))
     code, name = int(end["exitCode"]), pod["metadata"]["name"]
     if end.get("reason") == "OOMKilled":

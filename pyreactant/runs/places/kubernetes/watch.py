@@ -44,24 +44,20 @@ class Watch:
         with self._lock:
             self._asked = time.monotonic()
             if self._thread is None or not self._thread.is_alive():
-                if (error := self._error) is not None:
-                    if self._asked - self._failed >= _AGAIN:
-                        self._error = None
-                    raise error
-                age = self._asked - self._listed
-                if age >= _AGAIN:
+                last, begun = max(self._listed, self._failed), self._cluster.many_since
+                if last < (self._asked - _AGAIN if begun is None else begun):
                     self._list()
-                elif age >= _ONCE:
+                elif self._error is None and begun is None and self._asked - last >= _ONCE:
                     self._thread = threading.Thread(target=self._follow, daemon=True)
                     self._thread.start()
-            elif self._error is not None:
+            if self._error is not None:
                 raise self._error
             return [*self._there.values()]
 
     def _list(self) -> None:
         try:
             items, self._version = self._cluster.listed(*self._what)
-        except NoAnswerError as error:
+        except PyReactantError as error:
             self._failed, self._error = time.monotonic(), error
             raise
         self._there = {item["metadata"]["uid"]: item for item in items}
