@@ -162,6 +162,8 @@ class Kubernetes(PodSettings, Target):
     @classmethod
     def statuses(cls, jobs: Sequence[tuple[Target, Record]]) -> dict[str, Status | FileError]:
         """As `Target.statuses`: a question for each namespace, and all namespaces side by side."""
+        if len(jobs) == 1:
+            return super().statuses(jobs)
         found: dict[str, Status | FileError] = {}
         where: dict[tuple[str, str], list[tuple[Target, Record]]] = {}
         alone = []
