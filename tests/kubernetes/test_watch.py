@@ -107,12 +107,12 @@ def test_a_log_is_followed_over_one_connection(api: Api) -> None:
         pods.write(25)
         seen += 25
     until(lambda: "".join(text).count("\n") == seen)
+    until(lambda: sum("follow=true" in path for path in asked(api, "log")) == 4)
     requests = asked(api, "log")
     pods.write(10)
     pods.note(0, "Completed")
     reader.join(120)
     assert "".join(text) == "".join(f"line {number}\n" for number in range(seen + 10))
-    assert sum("follow=true" in path for path in requests) == 4, requests
     assert all("sinceTime=" in path for path in requests[1:])
     job.cancel()
 
