@@ -80,6 +80,8 @@ class NumpyBackend(AbstractBackend):
         dtype: np.dtype[Any],
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
+        *,
+        owned: bool = False,
     ) -> Blocks:
         blocks: dict[int, np.ndarray] = {}
         mine = sharding.mesh.positions_of(self.local_positions)

@@ -273,11 +273,14 @@ class AbstractBackend(abc.ABC):
         dtype: np.dtype[Any],
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
+        *,
+        owned: bool = False,
     ) -> Any:
         """Place an array, calling `read` once per distinct block of this process.
 
         Blocks lie where ``sharding.devices_indices_map(shape)`` says. Shape and dtype are
-        never changed. Later writes to the memory that `read` returned have no effect.
+        never changed. Later writes to the memory that `read` returned have no effect; with `owned`
+        there are none, and the memory may become the array's.
         """
 
     @property

@@ -1,6 +1,7 @@
-"""The element types that both runtimes hold, and arrays converted to them."""
+"""The element types that both runtimes hold, arrays converted to them, and memory for arrays."""
 
 import functools
+import math
 import sys
 from typing import Any
 
@@ -90,6 +91,17 @@ def as_array(x: Any) -> np.ndarray:
             "dtype, for instance np.array(x, dtype=np.float32)"
         )
     return array.astype(as_dtype(array.dtype), copy=False)
+
+
+ALIGNMENT = 64  # bytes; XLA's CPU client takes over memory with this alignment only
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """An array in new memory that XLA can take over on a CPU; its elements are not set."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def is_traced(x: object) -> bool:

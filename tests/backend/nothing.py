@@ -44,6 +44,8 @@ class NothingBackend(AbstractBackend):
         dtype: np.dtype[Any],
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
+        *,
+        owned: bool = False,
     ) -> Any:
         mine = sharding.mesh.positions_of(self.local_positions)
         holders = sharding.block_holders(mine, shape)

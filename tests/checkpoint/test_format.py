@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,28 @@ def test_a_chunk_is_a_block_of_at_most_64_mib() -> None:
     assert format.chunk_shape((2 * 1_000_003, 64), (1_000_003, 64), 4) == (1_000_003, 16)
     assert format.chunk_shape((2 * 100_000_007,), (100_000_007,), 4) == (100_000_007,)
     assert format.chunk_shape((0, 3), (0, 3), 4) == (1, 3)
+
+
+FEW = st.integers(1, 8)
+
+
+@given(st.lists(st.tuples(FEW, FEW, FEW), min_size=1, max_size=3), st.integers(4, 400))
+def test_parts_end_at_chunks(sizes: list[tuple[int, int, int]], largest: int) -> None:
+    block = tuple(slice(first, first + length) for first, length, _ in sizes)
+    array = Array((16,) * len(sizes), "float32", tuple(chunk for *_, chunk in sizes))
+    seen = np.zeros(array.shape, int)
+    for part in format.parts(block, array, largest):
+        seen[part] += 1
+        for s, whole, chunk in zip(part, block, array.chunk, strict=True):
+            assert s.start in (whole.start, s.start // chunk * chunk)
+            assert s.stop in (whole.stop, s.stop // chunk * chunk)
+        in_one = all(
+            (s.stop - 1) // chunk == s.start // chunk
+            for s, chunk in zip(part, array.chunk, strict=True)
+        )
+        assert in_one or array.nbytes_of(part) <= largest
+    assert seen[block].all()
+    assert seen.sum() == seen[block].size
 
 
 def test_a_tree_is_read_as_it_was_written() -> None:

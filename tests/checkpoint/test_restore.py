@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.arrays.checkpoint import steps, store, write
+from pyreactant.arrays.checkpoint import format, steps, store, write
 from pyreactant.arrays.checkpoint.folder import list_steps
 from pyreactant.arrays.checkpoint.inspect import verify
 from pyreactant.base import files
@@ -321,6 +322,36 @@ def test_names_that_a_checkpoint_cannot_have(tree: Any, words: str, tmp_path: Pa
     assert words in str(caught.value)
 
 
+@pytest.mark.only("jax")
+def test_keys_that_cannot_be_sorted(tmp_path: Path) -> None:
+    tree = {"x": [{"a": np.zeros(2), 1: np.ones(2)}]}
+    words = (
+        r"must have keys of one type, .* got 1 \(int\) and 'a' \(str\) at \['x'\]\[0\]; use text"
+    )
+    pr.save(tmp_path / "good", {"x": 1})
+    for use in (lambda: pr.save(tmp_path / "c", tree), lambda: pr.restore(tmp_path / "good", tree)):
+        with pytest.raises(pr.InvalidArgumentError, match=words):
+            use()
+    with pytest.raises(pr.InvalidArgumentError, match=r"got 1 .* in the first one; use text"):
+        pr.save(tmp_path / "c", tree["x"][0])
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
+
+
+def test_blocks_are_read_in_parts(
+    xy: pr.NamedSharding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than are read at a time, on another mesh, and one that has no chunks."""
+    w = np.arange(64 * 48, dtype=np.float32).reshape(64, 48)
+    monkeypatch.setattr(write, "chunk_shape", partial(format.chunk_shape, largest=256))
+    pr.save(tmp_path / "c", {"w": pr.device_put(w, xy), "empty": np.zeros((0, 3))})
+    monkeypatch.setattr(store, "parts", partial(format.parts, largest=600))
+    monkeypatch.setattr(store, "IN_FLIGHT", 1000)
+    for sharding in (None, xy, pr.NamedSharding(pr.Mesh((3,), ("d",), [6, 1, 2]), (None, "d"))):
+        found = pr.restore(tmp_path / "c", shardings={"w": sharding, "empty": None})
+        assert found["empty"].shape == (0, 3)
+        np.testing.assert_array_equal(found["w"] if sharding is None else found["w"].gather(), w)
+
+
 def test_a_whole_number_is_pythons_or_an_array(xy: pr.NamedSharding, tmp_path: Path) -> None:
     pr.save(tmp_path / "c", {"n": 300, "m": np.int16(-7), "big": 2**40})
     whole = pr.NamedSharding(xy.mesh, ())
@@ -440,7 +471,7 @@ def test_a_bucket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Its name would be that of a folder here."""
     monkeypatch.chdir(tmp_path)
     for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
-        with pytest.raises(pr.FileError, match="got 'gs://bucket/run'; object stores are not sup"):
+        with pytest.raises(pr.FileError, match="got 'gs://bucket/run'; a bucket cannot rename a"):
             use("gs://bucket/run")
     assert not list(tmp_path.iterdir())
 

@@ -134,8 +134,10 @@ class Broken(AbstractBackend):
         dtype: np.dtype[Any],
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
+        *,
+        owned: bool = False,
     ) -> Any:
-        return self._real.from_blocks(shape, dtype, sharding, read)
+        return self._real.from_blocks(shape, dtype, sharding, read, owned=owned)
 
     @property
     def trees(self) -> Trees:

@@ -346,6 +346,20 @@ def chunks(block: Index, chunk: Sequence[int]) -> Iterator[Index]:
         )
 
 
+def parts(block: Index, array: Array, largest: int = LARGEST_CHUNK) -> Iterator[Index]:
+    """Cut a block between the chunks of its array, if possible into parts of `largest` bytes."""
+    if array.nbytes_of(block) > largest:
+        for dimension, (s, n) in enumerate(zip(block, array.chunk, strict=True)):
+            first, last = s.start // n, (s.stop - 1) // n
+            if first < last:
+                middle = (first + last + 1) // 2 * n
+                for half in (slice(s.start, middle), slice(middle, s.stop)):
+                    part = (*block[:dimension], half, *block[dimension + 1 :])
+                    yield from parts(part, array, largest)
+                return
+    yield block
+
+
 def digest(data: bytes) -> str:
     """The digest of a file."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
@@ -399,8 +413,10 @@ def local(folder: str | os.PathLike[str]) -> Path:
     """
     if "://" in os.fspath(folder):
         raise FileError(
-            f"a checkpoint must be in a folder of a disk that all processes share, got "
-            f"{os.fspath(folder)!r}; object stores are not supported, so mount the bucket (gcsfuse)"
+            "a checkpoint must be in a folder of a disk that all processes share, got "
+            f"{os.fspath(folder)!r}; a bucket cannot rename a step when it is whole, so name a "
+            "folder of Filestore, FSx for Lustre or EFS, or of a bucket with a hierarchical "
+            "namespace that gcsfuse mounts; copy whole steps to other buckets (rclone copy)"
         )
     try:
         return Path(folder).resolve()

@@ -63,7 +63,7 @@ def verify(folder: Path) -> Iterator[Verdict]:
 def _read_all(folder: Path) -> tuple[int, bool]:
     item, leaves = show(folder)
     requests = [
-        (name_of(entry.keys), index, array.nbytes_of(index))
+        (name_of(entry.keys), index, array)
         for entry, array in leaves
         if array is not None
         for index in format.chunks(tuple(slice(0, n) for n in array.shape), array.chunk)
@@ -75,4 +75,4 @@ def _read_all(folder: Path) -> tuple[int, bool]:
         for entry, _ in leaves:
             if entry.kind == format.STRING:
                 item.text(name_of(entry.keys))
-    return sum(size for _, _, size in requests), item.digests is not None
+    return sum(array.nbytes_of(index) for _, index, array in requests), item.digests is not None

@@ -224,8 +224,8 @@ def _plan(running: Running, item: Item, like: Any, shardings: Any) -> _Plan:
         tree = build(list(range(len(entries))))
         order = trees.flatten(tree)[0]
     else:
+        asked, structure = trees.flatten(like)  # says what it cannot flatten
         keys = trees.keys(like)
-        asked, structure = trees.flatten(like)
         _check_like(item, keys, asked)
         entries = [item.entries[name_of(where)] for where in keys]
         order = list(range(len(entries)))
@@ -379,7 +379,7 @@ def _check_placement(running: Running, leaf: _Leaf) -> None:
 def _place(running: Running, plan: _Plan) -> Any:
     mine = running.backend.local_positions
     requests = [
-        (leaf.name, index, leaf.array.nbytes_of(index))
+        (leaf.name, index, leaf.array)
         for leaf in plan.leaves
         if leaf.array is not None
         for index in _indices(leaf, mine)
@@ -416,7 +416,7 @@ def _value(running: Running, item: Item, leaf: _Leaf, blocks: Ahead) -> Any:
         if leaf.number is not None:
             return data.item()
         return data if impl is None else backend.wrap_keys(data, impl, None)
-    value = backend.from_blocks(shape, dtype, leaf.sharding, read)
+    value = backend.from_blocks(shape, dtype, leaf.sharding, read, owned=True)
     if impl is not None:
         value = backend.wrap_keys(value, impl, leaf.sharding)
         shape, dtype = shape[:-1], value.dtype

@@ -440,7 +440,7 @@ def _supersede(path: Path) -> None:
 
 def _read_back(folder: Path, taken: Snapshot) -> None:
     """Compare what this process wrote with what can be read now."""
-    requests = [(name, index, data.nbytes) for name, index, data in taken.pieces]
+    requests = [(name, index, taken.arrays[name]) for name, index, _ in taken.pieces]
     with damage(folder):
         blocks = Ahead(open_item(folder).reader, requests)
         for name, _, data in taken.pieces:

@@ -5,9 +5,9 @@ refers to the values in them.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from ...base.errors import RequirementError
 from ...base.process import interrupts_held
 from ...base.words import tensorstore_reason
 from ...process import progress
+from ..dtypes import aligned
 from ..sharding import Index
-from .format import Array, array_spec, read_array
+from .format import Array, array_spec, parts, read_array
 
-IN_FLIGHT = 256 * 2**20
+IN_FLIGHT = 128 * 2**20
 """Bytes that are written or read at a time."""
 
 _DATA_FILE = 128 * 2**20
@@ -189,8 +190,12 @@ class Reader:
         except _ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
-    def read(self, name: str, index: Index) -> Any:
-        """Begin to read a block; `result` waits for it."""
+    def open(self, name: str) -> Any:
+        """An array as tensorstore has it.
+
+        Raises:
+            DamageError: It cannot be opened.
+        """
         if name not in self._opened:
             spec = {
                 "driver": self._driver,
@@ -201,21 +206,27 @@ class Reader:
                 spec, context=_one_context(), open=True, read=True
             )
         try:
-            array = self._opened[name].result()
-            return (array[index] if index else array).read()
+            return self._opened[name].result()
         except _ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
-    def result(self, future: Any, name: str, index: Index) -> np.ndarray:
-        """A block that `read` began to read.
+    def read(self, name: str, index: Index, into: np.ndarray) -> Any:
+        """Begin to read a part of an array; `finish` waits for it."""
+        array = self.open(name)
+        try:
+            return tensorstore().array(into).write(array[index] if index else array)
+        except _ERRORS as error:
+            raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
+
+    def finish(self, future: Any, name: str, index: Index) -> None:
+        """Wait for what `read` began.
 
         Raises:
             DamageError: A chunk is missing, or its checksum is wrong.
         """
         try:
-            block = np.asarray(future.result())
+            future.result()
             progress.store_block()
-            return block
         except _ERRORS as error:
             place = ", ".join(f"{s.start}:{s.stop}" for s in index)
             why = tensorstore_reason(error)
@@ -232,21 +243,52 @@ def _inside(name: str) -> str:
 
 
 class Ahead:
-    """Blocks in a known order, some of which are being read ahead."""
+    """Blocks in a known order, some parts of which are being read ahead.
 
-    def __init__(self, reader: Reader, requests: Sequence[tuple[str, Index, int]]) -> None:
+    A block is read in parts, so that few bytes are held twice: as the file has them, and in the
+    block. Its memory is aligned, and nobody else has it.
+    """
+
+    def __init__(self, reader: Reader, requests: Sequence[tuple[str, Index, Array]]) -> None:
         self._reader = reader
-        self._left = deque(requests)
-        self._begun: deque[tuple[str, Index, int, Any]] = deque()
+        self._left = self._parts(requests)
+        self._begun: deque[tuple[_Part, Any]] = deque()
         self._bytes = 0
+
+    def _parts(self, requests: Sequence[tuple[str, Index, Array]]) -> Iterator["_Part"]:
+        for name, block, array in requests:
+            memory = aligned(
+                tuple(s.stop - s.start for s in block), self._reader.open(name).dtype.numpy_dtype
+            )
+            several = list(parts(block, array))
+            for number, index in enumerate(several, 1):
+                whole = memory if number == len(several) else None
+                inside = tuple(
+                    slice(s.start - b.start, s.stop - b.start)
+                    for s, b in zip(index, block, strict=True)
+                )
+                yield _Part(name, block, index, memory[(*inside, ...)], whole)
 
     def next(self, index: Index | None = None) -> np.ndarray:
         """The next block; DamageError if it cannot be read."""
-        while self._left and (not self._begun or self._bytes + self._left[0][2] <= IN_FLIGHT):
-            name, where, size = self._left.popleft()
-            self._begun.append((name, where, size, self._reader.read(name, where)))
-            self._bytes += size
-        name, where, size, future = self._begun.popleft()
-        assert index is None or index == where, "blocks are placed in the order of their reading"
-        self._bytes -= size
-        return self._reader.result(future, name, where)
+        while True:
+            while self._bytes < IN_FLIGHT and (part := next(self._left, None)) is not None:
+                future = self._reader.read(part.name, part.index, part.into)
+                self._begun.append((part, future))
+                self._bytes += part.into.nbytes
+            part, future = self._begun.popleft()
+            assert index in (None, part.block), "blocks are placed in the order of their reading"
+            self._bytes -= part.into.nbytes
+            self._reader.finish(future, part.name, part.index)
+            if part.whole is not None:
+                return part.whole
+
+
+class _Part(NamedTuple):
+    """A part of a block: its array, both places, its memory, and the block if it is the last."""
+
+    name: str
+    block: Index
+    index: Index
+    into: np.ndarray
+    whole: np.ndarray | None

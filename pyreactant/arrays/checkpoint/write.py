@@ -274,8 +274,8 @@ def snapshot(running: Running, tree: Any) -> Snapshot:
     def is_empty(node: Any) -> bool:
         return format.kind_of_empty(node) is not None
 
+    leaves = trees.flatten(tree, is_empty)[0]  # says what it cannot flatten
     keys = trees.keys(tree, is_empty)
-    leaves = trees.flatten(tree, is_empty)[0]
     taken, compared = Snapshot(), hashlib.blake2b(digest_size=16)
     _check_names(keys)
     for number, (where, leaf) in enumerate(zip(keys, leaves, strict=True)):

@@ -19,6 +19,7 @@ from ....base.settings import LOCAL_DEVICES
 from ....process.group import ProcessGroup
 from ...array import ShardedArray
 from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
+from ...dtypes import ALIGNMENT, aligned
 from ...mesh import Mesh
 from ...program import Program
 from ...sharding import Aval, Device, Index, NamedSharding, Shard
@@ -110,6 +111,8 @@ class JaxBackend(AbstractBackend):
         dtype: np.dtype[Any],
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
+        *,
+        owned: bool = False,
     ) -> Any:
         mine = sharding.mesh.positions_of(self.local_positions)
         holders = sharding.block_holders(mine, shape)
@@ -119,7 +122,7 @@ class JaxBackend(AbstractBackend):
                 # JAX takes over aligned host memory without a copy. This copy is its own, and all
                 # devices that hold the block share it.
                 copies = {
-                    start: _aligned_copy(read(index)) for start, (index, _) in holders.items()
+                    start: _aligned(read(index), owned) for start, (index, _) in holders.items()
                 }
                 value = jax.make_array_from_callback(
                     shape, placed, lambda index: copies[_start(index or ())], dtype=dtype
@@ -258,13 +261,10 @@ def _start(index: Index) -> tuple[int, ...]:
     return tuple(s.start or 0 for s in index)
 
 
-_ALIGNMENT = 64  # bytes; XLA's CPU client takes over memory with this alignment only
-
-
-def _aligned_copy(block: np.ndarray) -> np.ndarray:
-    memory = np.empty(block.nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    copy = memory[start : start + block.nbytes].view(block.dtype).reshape(block.shape)
+def _aligned(block: np.ndarray, owned: bool) -> np.ndarray:
+    if owned and block.ctypes.data % ALIGNMENT == 0 and block.flags.c_contiguous:
+        return block
+    copy = aligned(block.shape, block.dtype)
     copy[...] = block
     return copy
 

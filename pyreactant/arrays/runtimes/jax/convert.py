@@ -6,6 +6,7 @@ every type that is registered there, and dataclasses that are not.
 
 import functools
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, PartitionSpec
 from jax.sharding import NamedSharding as JaxNamedSharding
 
-from ....base.errors import ShardingError
+from ....base.errors import InvalidArgumentError, ShardingError
 from ...mesh import Mesh
 from ...sharding import Axes, NamedSharding
 from ...tree import IsLeaf, Node, data_fields, is_user_dataclass, rebuild_dataclass, too_deep
@@ -219,6 +220,9 @@ class JaxTrees:
             leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
         except (RecursionError, SystemError):  # jaxlib's binding gives the latter for the former
             raise too_deep() from None
+        except ValueError:
+            _check_keys(tree)
+            raise
         if any(map(is_user_dataclass, set(map(type, leaves)))):
             return jax.tree.flatten(wrap_dataclasses(tree, is_leaf), is_leaf=is_leaf)
         return leaves, structure
@@ -247,6 +251,29 @@ class JaxTrees:
     def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
         leaves = jax.tree_util.tree_leaves_with_path(wrap_dataclasses(tree, is_leaf), is_leaf)
         return [tuple(map(_plain_key, path)) for path, _ in leaves]
+
+
+def _check_keys(tree: Any) -> None:
+    """Check that the keys of each dictionary in a tree can be sorted, which JAX demands."""
+
+    def is_mixed(node: Any) -> bool:
+        if not isinstance(node, dict) or isinstance(node, OrderedDict):
+            return False
+        try:
+            sorted(node)
+        except TypeError:
+            return True
+        return False
+
+    keystr = jax.tree_util.keystr
+    for path, node in jax.tree_util.tree_leaves_with_path(tree, is_mixed):
+        if is_mixed(node):
+            kinds = {type(key).__name__: key for key in reversed(node)}
+            got = " and ".join(f"{key!r} ({kind})" for kind, key in kinds.items())
+            raise InvalidArgumentError(
+                "a dictionary must have keys of one type, which can be sorted, got "
+                f"{got} {f'at {keystr(path)}' if path else 'in the first one'}; use text for all"
+            )
 
 
 def _plain_key(entry: Any) -> str | int:

@@ -66,6 +66,8 @@ class ReactantBackend(AbstractBackend):
         dtype: np.dtype[Any],
         sharding: NamedSharding,
         read: Callable[[Index], np.ndarray],
+        *,
+        owned: bool = False,  # its memory is never the host's
     ) -> Any:
         mine = sharding.mesh.positions_of(self.local_positions)
         holders = sharding.block_holders(mine, shape).values()
