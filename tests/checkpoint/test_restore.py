@@ -332,8 +332,12 @@ def test_keys_that_cannot_be_sorted(tmp_path: Path) -> None:
     for use in (lambda: pr.save(tmp_path / "c", tree), lambda: pr.restore(tmp_path / "good", tree)):
         with pytest.raises(pr.InvalidArgumentError, match=words):
             use()
-    with pytest.raises(pr.InvalidArgumentError, match=r"got 1 .* in the first one; use text"):
-        pr.save(tmp_path / "c", tree["x"][0])
+    for other, place in (
+        (tree["x"][0], "in the first one"),
+        ({"l": trees.Layer([0, tree], None)}, r"at \['l'\].w\[1\]\['x'\]\[0\]"),
+    ):
+        with pytest.raises(pr.InvalidArgumentError, match=rf"got 1 .* {place}; use text"):
+            pr.save(tmp_path / "c", other)
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
 
 

@@ -218,13 +218,13 @@ class JaxTrees:
     def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Any]:
         try:
             leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
+            if any(map(is_user_dataclass, set(map(type, leaves)))):
+                return jax.tree.flatten(wrap_dataclasses(tree, is_leaf), is_leaf=is_leaf)
         except (RecursionError, SystemError):  # jaxlib's binding gives the latter for the former
             raise too_deep() from None
         except ValueError:
             _check_keys(tree)
             raise
-        if any(map(is_user_dataclass, set(map(type, leaves)))):
-            return jax.tree.flatten(wrap_dataclasses(tree, is_leaf), is_leaf=is_leaf)
         return leaves, structure
 
     def unflatten(self, structure: Any, leaves: Sequence[Any]) -> Any:
@@ -253,27 +253,30 @@ class JaxTrees:
         return [tuple(map(_plain_key, path)) for path, _ in leaves]
 
 
-def _check_keys(tree: Any) -> None:
+def _check_keys(tree: Any, at: str = "") -> None:
     """Check that the keys of each dictionary in a tree can be sorted, which JAX demands."""
-
-    def is_mixed(node: Any) -> bool:
-        if not isinstance(node, dict) or isinstance(node, OrderedDict):
-            return False
-        try:
-            sorted(node)
-        except TypeError:
-            return True
-        return False
-
-    keystr = jax.tree_util.keystr
-    for path, node in jax.tree_util.tree_leaves_with_path(tree, is_mixed):
-        if is_mixed(node):
+    for path, node in jax.tree_util.tree_leaves_with_path(tree, _is_mixed):
+        place = at + jax.tree_util.keystr(path)
+        if _is_mixed(node):
             kinds = {type(key).__name__: key for key in reversed(node)}
             got = " and ".join(f"{key!r} ({kind})" for kind, key in kinds.items())
             raise InvalidArgumentError(
                 "a dictionary must have keys of one type, which can be sorted, got "
-                f"{got} {f'at {keystr(path)}' if path else 'in the first one'}; use text for all"
+                f"{got} {f'at {place}' if place else 'in the first one'}; use text for all"
             )
+        if is_user_dataclass(type(node)):
+            for name in data_fields(type(node))[0]:
+                _check_keys(getattr(node, name), f"{place}.{name}")
+
+
+def _is_mixed(node: Any) -> bool:
+    if not isinstance(node, dict) or isinstance(node, OrderedDict):
+        return False
+    try:
+        sorted(node)
+    except TypeError:
+        return True
+    return False
 
 
 def _plain_key(entry: Any) -> str | int:
