@@ -429,6 +429,32 @@ def test_a_step_that_is_deleted_while_it_is_read(
         pr.restore(tmp_path / "1")
 
 
+@pytest.mark.parametrize("folder", [b"run1", 3])
+def test_a_folder_is_text_or_a_path(folder: Any) -> None:
+    for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
+        with pytest.raises(pr.InvalidArgumentError, match=f"text or a Path, got {folder!r}"):
+            use(folder)
+
+
+def test_what_is_no_sharding(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    pr.save(tmp_path / "c", {"a": 1, "w": np.zeros((8, 8))})
+    for wrong in (xy.mesh, "x"):
+        words = rf"\['w'\]: its sharding must be a NamedSharding, .* got {type(wrong).__name__}"
+        with pytest.raises(pr.ShardingError, match=words):
+            pr.restore(tmp_path / "c", shardings={"a": None, "w": wrong})
+
+
+@pytest.mark.only("jax")
+def test_an_array_that_was_donated(xy: pr.NamedSharding, tmp_path: Path) -> None:
+    import jax
+
+    for make in (jax.numpy.ones, lambda n: jax.random.split(jax.random.key(0), n)):
+        gone = jax.device_put(make(8), pr.NamedSharding(xy.mesh, ("x",)).to_jax())
+        gone.delete()
+        with pytest.raises(pr.StateError, match=r"save: \['x'\]: the array was donated or deleted"):
+            pr.save(tmp_path / "c", {"x": gone})
+
+
 def test_a_zero_byte_is_in_no_path() -> None:
     for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
         with pytest.raises(pr.FileError, match=r"'a\\x00b' is no path"):

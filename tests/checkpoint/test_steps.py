@@ -81,7 +81,7 @@ def test_after_an_older_step_the_newer_ones_are_moved_away(tmp_path: Path) -> No
     with pr.Checkpoints(tmp_path) as checkpoints:
         with pytest.raises(pr.FileError, match="has no step 4, but 1, 2, 3"):
             checkpoints.restore(step=4)
-        with pytest.raises(pr.InvalidArgumentError, match="step must be a whole number, got '1'"):
+        with pytest.raises(pr.InvalidArgumentError, match="a whole number from 0, got '1'"):
             checkpoints.restore(step="1")
         assert checkpoints.restore(step=1)["step"] == 1
         assert names(tmp_path) == ["1", "2", "3"]
@@ -96,8 +96,9 @@ def test_a_step_is_greater_than_the_last(tmp_path: Path) -> None:
         for step in (5, 4):
             with pytest.raises(pr.InvalidArgumentError, match=f"greater than 5, .*, got {step};"):
                 checkpoints.save(step, tree(step))
-        with pytest.raises(pr.InvalidArgumentError, match="step must be a whole number, got 'x'"):
-            checkpoints.save("x", tree(1))
+        for step in ("x", -1):  # a folder -1 would never be found again
+            with pytest.raises(pr.InvalidArgumentError, match=f"number from 0, got {step!r}"):
+                checkpoints.save(step, tree(1))
         assert checkpoints.save(np.int64(6), tree(6))
     assert names(tmp_path) == ["5", "6"]
 

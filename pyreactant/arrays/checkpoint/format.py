@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError
+from ...base.errors import FileError, InvalidArgumentError
 from ..dtypes import EXTENDED
 from ..sharding import Index
 
@@ -410,7 +410,10 @@ def local(folder: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileError: It is a URL, or no path.
+        InvalidArgumentError: It is neither text nor a `Path`.
     """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise InvalidArgumentError(f"a folder must be text or a Path, got {folder!r:.100}")
     if "://" in os.fspath(folder):
         raise FileError(
             "a checkpoint must be in a folder of a disk that all processes share, got "

@@ -15,6 +15,7 @@ from ...base.errors import (
     InvalidArgumentError,
     MismatchError,
     PyReactantError,
+    ShardingError,
 )
 from ...process import progress
 from ..array import ShardedArray
@@ -154,7 +155,7 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
     Raises:
         FileError: The folder is no checkpoint, or of a newer format.
         InvalidArgumentError: Leaves of `like` are missing, or have another shape or dtype.
-        ShardingError: A sharding does not fit a leaf.
+        ShardingError: A sharding does not fit a leaf, or is no `NamedSharding`.
         MismatchError: The checkpoint is damaged.
         RequirementError: tensorstore is not installed.
 
@@ -239,6 +240,11 @@ def _plan(running: Running, item: Item, like: Any, shardings: Any) -> _Plan:
         what = "restore: shardings"
         prefix = broadcast(trees, shardings, tree, _is_sharding, what, "the tree")
         for number, sharding in zip(order, prefix, strict=True):
+            if not _is_sharding(sharding):
+                raise ShardingError(
+                    f"restore: {path_text(entries[number].keys)}: its sharding must be a "
+                    f"NamedSharding, of JAX or of pyreactant, got {type(sharding).__name__}"
+                )
             given[number] = sharding
     names = [name_of(entry.keys) for entry in entries]
     if unknown := [e for e in entries if not e.is_known]:

@@ -163,7 +163,7 @@ class Checkpoints:
 
         Raises:
             FileError: The folder does not have that step.
-            InvalidArgumentError: The step is no whole number.
+            InvalidArgumentError: The step is no whole number from 0.
             StateError: The checkpoints are not open.
 
         The others are those of `pyreactant.restore`, and of the step that is being written.
@@ -417,9 +417,12 @@ def _whole(step: Any) -> int:
     try:
         if isinstance(step, bool):
             raise TypeError
-        number = int(step.__index__())
+        if (number := int(step.__index__())) < 0:  # its folder would be none of a step
+            raise TypeError
     except (AttributeError, TypeError):
-        raise InvalidArgumentError(f"step must be a whole number, got {step!r:.100}") from None
+        raise InvalidArgumentError(
+            f"step must be a whole number from 0, got {step!r:.100}"
+        ) from None
     return number
 
 

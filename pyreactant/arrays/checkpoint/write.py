@@ -28,6 +28,7 @@ from ...base.errors import (
     MismatchError,
     PyReactantError,
     ShardingError,
+    StateError,
 )
 from ...base.files import sync
 from ...process import progress
@@ -87,6 +88,7 @@ def save(folder: str | os.PathLike[str], tree: Any) -> None:
         InvalidArgumentError: A leaf is none of these.
         MismatchError: The trees of the processes differ.
         RequirementError: tensorstore is not installed.
+        StateError: An array was donated.
 
     Examples:
         >>> pr.save("weights", {"w": x, "step": 3})
@@ -375,6 +377,11 @@ def _placed(running: Running, number: int, leaf: Any) -> _Leaf:
     if not isinstance(leaf, ShardedArray):
         if is_traced(leaf):
             as_array(leaf)
+        if leaf.is_deleted():
+            raise StateError(
+                "the array was donated or deleted, so its values are gone; save it before, or what "
+                "the program returned"
+            )
         several = running.group.num_processes > 1
         if several and leaf.is_fully_addressable:  # each process has its own copy
             return _own(running, number, leaf)
