@@ -453,6 +453,8 @@ def test_an_array_that_was_donated(xy: pr.NamedSharding, tmp_path: Path) -> None
         gone.delete()
         with pytest.raises(pr.StateError, match=r"save: \['x'\]: the array was donated or deleted"):
             pr.save(tmp_path / "c", {"x": gone})
+    with pytest.raises(pr.InvalidArgumentError, match="the function is traced"):
+        jax.jit(lambda x: pr.save(tmp_path / "c", {"x": x}))(1.0)
 
 
 def test_a_zero_byte_is_in_no_path() -> None:

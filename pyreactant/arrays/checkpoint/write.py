@@ -336,12 +336,17 @@ def _leaf(running: Running, number: int, leaf: Any) -> _Leaf:
         return _Leaf(format.STRING, text=leaf, compared=leaf)
     if type(leaf) in NUMBERS:
         return _host(running, number, _number(leaf), kind=format.SCALAR)
+    if is_traced(leaf):
+        as_array(leaf)  # says so
+    if hasattr(leaf, "is_deleted") and leaf.is_deleted():
+        raise StateError(
+            "the array was donated or deleted, so its values are gone; save it before, or what the "
+            "program returned"
+        )
     if isinstance(leaf, ShardedArray) or hasattr(leaf, "addressable_shards"):
         return _placed(running, number, leaf)
     if isinstance(leaf, (np.ndarray, np.generic, complex)):
         return _host(running, number, as_array(leaf))
-    if is_traced(leaf):
-        as_array(leaf)  # says so
     raise InvalidArgumentError(
         f"a checkpoint holds arrays, numbers and text, got {type(leaf).__name__}; save without "
         "it, or mark the field of its dataclass as static"
@@ -375,13 +380,6 @@ def _placed(running: Running, number: int, leaf: Any) -> _Leaf:
     """An array in blocks on devices."""
     backend, impl = running.backend, None
     if not isinstance(leaf, ShardedArray):
-        if is_traced(leaf):
-            as_array(leaf)
-        if leaf.is_deleted():
-            raise StateError(
-                "the array was donated or deleted, so its values are gone; save it before, or what "
-                "the program returned"
-            )
         several = running.group.num_processes > 1
         if several and leaf.is_fully_addressable:  # each process has its own copy
             return _own(running, number, leaf)
