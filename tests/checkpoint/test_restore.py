@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays import dtypes
 from pyreactant.arrays.checkpoint import format, steps, store, write
 from pyreactant.arrays.checkpoint.folder import list_steps
 from pyreactant.arrays.checkpoint.inspect import verify
@@ -354,6 +355,23 @@ def test_blocks_are_read_in_parts(
         found = pr.restore(tmp_path / "c", shardings={"w": sharding, "empty": None})
         assert found["empty"].shape == (0, 3)
         np.testing.assert_array_equal(found["w"] if sharding is None else found["w"].gather(), w)
+
+
+@pytest.mark.only("jax")
+def test_on_a_cpu_what_is_read_is_not_copied(
+    xy: pr.NamedSharding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pr.save(tmp_path / "c", {"w": pr.device_put(np.ones((512, 512)), xy)})
+    memory = []
+
+    def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        memory.append(dtypes.aligned(shape, dtype))
+        return memory[-1]
+
+    monkeypatch.setattr(store, "aligned", aligned)
+    found = pr.restore(tmp_path / "c", shardings=xy)["w"]
+    for shard in found.addressable_shards:
+        assert any(np.shares_memory(shard.data, part) for part in memory)
 
 
 def test_a_whole_number_is_pythons_or_an_array(xy: pr.NamedSharding, tmp_path: Path) -> None:
