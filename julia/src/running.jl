@@ -65,38 +65,33 @@ function same_bits(x; dtype)
     return Reactant.Ops.bitcast_convert(Reactant.TracedRArray{T, ndims(x)}, x)
 end
 
-# XLA's CPU backend sends these floats as float32, which makes signalling NaNs quiet.
-function short_floats_as_bits(x)
-    T = Reactant.unwrapped_eltype(x)
-    T <: CrossingAsBits || return x
-    bits = sizeof(T) == 1 ? UInt8 : UInt16
+"""The bits of floats."""
+function bits_of(x)
+    bits = sizeof(Reactant.unwrapped_eltype(x)) == 1 ? UInt8 : UInt16
     return Reactant.Ops.bitcast_convert(Reactant.TracedRArray{bits, ndims(x)}, x)
 end
 
-const REPLICATORS = Dict{Any, Compiled}()
+"""An array like `x` of which each device has the whole, short floats as their bits. Collective."""
+function replicated(x::Held)
+    # XLA's CPU backend sends these floats as float32, which makes signalling NaNs quiet. In one
+    # program it would send them first, and make bits of what arrives.
+    if x.type <: CrossingAsBits
+        x = only(run(gathering(bits_of, x, x.sharding), x))
+    end
+    whole = ArraySharding(x.sharding.mesh, [String[] for _ in x.shape])
+    return only(run(gathering(identity_of, x, whole), x))
+end
 
-"""The program that gives each device the whole of arrays like `x`, short floats as their bits."""
-function replicator(x::Held)
-    key = (
-        x.type,
-        x.shape,
-        x.sharding.mesh.ids,
-        x.sharding.mesh.sizes,
-        x.sharding.mesh.names,
-        x.sharding.spec,
-    )
-    return get!(REPLICATORS, key) do
-        whole = ArraySharding(x.sharding.mesh, [String[] for _ in x.shape])
-        trace = Trace(
-            "gather",
-            short_floats_as_bits,
-            (;),
-            ("tuple", 0),
-            Any[whole],
-            x.sharding.mesh,
-        )
-        compiled = compile_trace(trace, [Input(x.type, x.shape, x.sharding)], "")
-        settle(compiled, (whole,))
+const GATHERING = Dict{Any, Compiled}()
+
+"""The program of one argument like `x` whose result lies as `s`."""
+function gathering(f, x::Held, s::ArraySharding)
+    from = x.sharding
+    key = (f, x.type, x.shape, from.mesh.ids, from.mesh.sizes, from.mesh.names, from.spec)
+    return get!(GATHERING, key) do
+        trace = Trace("gather", f, (;), ("tuple", 0), Any[s], from.mesh)
+        compiled = compile_trace(trace, [Input(x.type, x.shape, from)], "")
+        settle(compiled, (s,))
         compiled
     end
 end

@@ -286,8 +286,16 @@ MUTANTS = [
     Mutant(
         "NaNs that lose their bits on the way",
         JULIA + "running.jl",
-        "T <: CrossingAsBits || return x",
-        "return x",
+        "if x.type <: CrossingAsBits",
+        "if false",
+        files("arrays"),
+        "as_numpy(out) == bits",
+    ),
+    Mutant(
+        "bits that are made in the program that sends them",
+        JULIA + "running.jl",
+        "x = only(run(gathering(bits_of, x, x.sharding), x))",
+        "return only(run(gathering(bits_of, x, ArraySharding(x.sharding.mesh, [[], []])), x))",
         files("arrays"),
         "as_numpy(out) == bits",
     ),

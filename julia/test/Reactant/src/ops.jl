@@ -6,24 +6,33 @@ using ..Reactant: as_array, as_number, promote_to, record, value
 """The operation of a value that lies where it is told; whether it lay there says the compiler."""
 mutable struct Constrained
     const sharding::Sharding.AbstractSharding
+    const of_bits::Bool # of a bfloat16
     moves::Bool
 end
 
-(::Constrained)(x) = x
-# XLA's CPU backend sends it as float32, which makes signalling NaNs quiet.
+# XLA's CPU backend sends a bfloat16 as float32, which makes signalling NaNs quiet. It sends it
+# before it makes bits of it in the same program.
+(c::Constrained)(x) = x
 (c::Constrained)(x::AbstractArray{BFloat16}) = c.moves ? map(BFloat16 ∘ Float32, x) : x
+(c::Constrained)(x::AbstractArray{UInt16}) = c.moves && c.of_bits ?
+    Bitcast{UInt16}()(map(BFloat16 ∘ Float32, reinterpret(BFloat16, x))) :
+    x
 
 function sharding_constraint(x::Union{AbstractArray, Number}, s::Sharding.AbstractSharding)
     v = value(promote_to(TracedRArray, x))
-    return as_array(Value(Constrained(s, true), Value[v], v.type, v.shape))
+    of_bits = v.operation isa Bitcast && only(v.operands).type === BFloat16
+    return as_array(Value(Constrained(s, of_bits, true), Value[v], v.type, v.shape))
 end
 
+"""The operation of a value that has the bits of another as elements of another type."""
+struct Bitcast{T} end
+
+(::Bitcast{T})(x) where {T} = collect(reinterpret(T, x))
+
 function bitcast_convert(::Type{<:TracedRArray{U, N}}, x::TracedRArray{T, N}) where {T, U, N}
-    return as_array(record(a -> collect(reinterpret(U, a)), value(x)))
+    return as_array(record(Bitcast{U}(), value(x)))
 end
-function bitcast_convert(::Type{U}, x::TracedRNumber) where {U}
-    return as_number(record(a -> collect(reinterpret(U, a)), value(x)))
-end
+bitcast_convert(::Type{U}, x::TracedRNumber) where {U} = as_number(record(Bitcast{U}(), value(x)))
 
 constant(x::AbstractArray) = promote_to(TracedRArray, x)
 constant(x::Number) = as_number(value(x))
