@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kubernetes [--quick]`: the bounds of jobs on Kubernetes, by the stand-in.
+"""`python -m benchmarks.kubernetes [--quick | --faults N]`: bounds and faults, by the stand-in.
 
 The stand-in of the API runs in this process, and its pods are played: what is measured is the time
 of pyreactant, not that of a cluster.
@@ -13,6 +13,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import yaml
 
 import pyreactant as pr
 from pyreactant.runs import record as _record
+from pyreactant.runs.places.kubernetes import client
 from tests.harness import environment
 from tests.kubernetes.api import Api, Run, running
 from tests.kubernetes.played import Played, until
@@ -141,6 +144,103 @@ def lists(api: Api) -> dict[str, float]:
     return found
 
 
+ANSWERS: dict[str, tuple[tuple[int, dict[str, str], bytes], str]] = {
+    "401": ((401, {}, b'{"message": "Unauthorized"}'), "does not accept the login"),
+    "403": ((403, {}, b'{"message": "forbidden"}'), "does not allow to list jobsets"),
+    "429": ((429, {"Retry-After": "1"}, b"slow down"), "has a passing trouble (429"),
+    "500": ((500, {}, b'{"message": "etcd is away"}'), "etcd is away"),
+    "HTML": ((200, {}, b"<html>Log in</html>"), "gave no answer of the API"),
+    "half a line": ((200, {}, b'{"kind": "JobSetLi'), "gave no answer of the API"),
+}
+"""What comes in place of an answer, and what is said of it."""
+
+
+def _answered(api: Api, job: pr.Job, name: str, answer: str) -> bool:
+    """Whether a wrong answer is the reason, and is forgotten with the next."""
+    given, said = ANSWERS[answer]
+    client.cluster_at.cache_clear()
+    api.faults = [given]
+    try:
+        reason = job.status().reason
+    except pr.RequirementError as error:
+        reason = str(error)
+    client.cluster_at.cache_clear()
+    status = job.status()
+    return said in reason and (status.state, status.reason) == ("starting", "")
+
+
+def _deleted(api: Api, job: pr.Job, name: str) -> bool:
+    client.Cluster().delete("jobsets", name)
+    status = job.wait(timeout=60)
+    return (status.state, status.reason) == ("lost", "its JobSet was deleted from the cluster")
+
+
+def _killed(api: Api, job: pr.Job, name: str) -> bool:
+    Played(api, job).note(137, "FailJobSet")
+    status = job.wait(timeout=60)
+    return status.state == "failed" and "-worker-0-0-" in status.reason and "137" in status.reason
+
+
+def _suspended(api: Api, job: pr.Job, name: str) -> bool:
+    pods = Played(api, job)
+    until(lambda: job.status().state == "running")
+    api.suspend(name)
+    until(lambda: job.status().state == "queued")
+    api.resume(name)
+    pods = Played(api, job)
+    until(lambda: job.status().state == "running")
+    pods.note(0, "Completed")
+    return job.wait(timeout=60).state == "done"
+
+
+def _broken(api: Api, job: pr.Job, name: str) -> bool:
+    """A log whose stream breaks off within a line, four times."""
+    pods = Played(api, job)
+    text: list[str] = []
+    pods.write(20)
+    reader = threading.Thread(target=lambda: text.extend(job.logs(follow=True)))
+    reader.start()
+    for count in (20, 45, 70, 95):
+        until(lambda: "".join(text).count("\n") == count)  # noqa: B023
+        api.cuts = 1
+        pods.write(25)
+    until(lambda: "".join(text).count("\n") == 120)
+    pods.note(0, "Completed")
+    reader.join(60)
+    return "".join(text) == "".join(f"line {number}\n" for number in range(120))
+
+
+def _cancelled(api: Api, job: pr.Job, name: str) -> bool:
+    """Two shells cancel at once."""
+    argv = [sys.executable, "-m", "pyreactant", "jobs", "cancel", job.id]
+    shells = [subprocess.Popen(argv, stdout=subprocess.DEVNULL) for _ in range(2)]
+    return [shell.wait(120) for shell in shells] == [0, 0] and job.status().state == "cancelled"
+
+
+FAULTS: dict[str, Callable[[Api, pr.Job, str], bool]] = {
+    **{f"the API answers {name}": partial(_answered, answer=name) for name in ANSWERS},
+    "somebody deletes the JobSet": _deleted,
+    "the only pod is killed": _killed,
+    "Kueue suspends the job, and admits it again": _suspended,
+    "a followed log breaks off four times": _broken,
+    "two shells cancel at once": _cancelled,
+}
+
+
+def faults(api: Api, times: int) -> None:
+    """Print how often each fault has the right state and reason, and leaves nothing behind."""
+    for what, happens in FAULTS.items():
+        right = 0
+        for _ in range(times):
+            job = pr.submit(["train.py"], on=pr.targets.Kubernetes())
+            told = happens(api, job, f"pr-{job.id.lower()}")
+            job.cancel()
+            pr.targets.Kubernetes().discard(job.record)
+            client.Cluster().get("jobsets", f"pr-{job.id.lower()}")  # the stand-in collects then
+            right += told and not api.objects
+        print(f"{what}: {right} of {times} right", flush=True)
+
+
 _FOLLOW = """
 import resource, sys, time
 import pyreactant as pr
@@ -174,7 +274,9 @@ def main() -> None:
     """Measure, and print one line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without commands' start and memory")
-    quick = parser.parse_args().quick
+    parser.add_argument("--faults", type=int, metavar="N", help="only each fault, N times")
+    asked = parser.parse_args()
+    quick = asked.quick
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         Path("train.py").write_text("")
@@ -183,6 +285,9 @@ def main() -> None:
         os.environ["KUBECONFIG"] = str(cluster / "kubeconfig")
         with running(cluster) as api:
             api.starts = False
+            if asked.faults:
+                faults(api, asked.faults)
+                return
             parts: list[Any] = [lambda _: dry_runs()] * (not quick)
             parts += [submits, outputs, requests, *([] if quick else [memory]), lists]
             for part in parts:

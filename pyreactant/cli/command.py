@@ -235,6 +235,7 @@ KEYWORDS = {
     "RUNTIME_VERSION": "--runtime-version",
     "SLICE_COUNT": "--slices",
     "ZONE": "--zone",
+    "accelerator_type": "--topology",
     "differentiable": "--gradients",
     "folder": "--out",
     "gradients": "--modules",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import hanging
-from ..base.errors import code_of_signal
+from ..base.errors import InvalidArgumentError, argument, code_of_signal
 from ..julia.setup.options import STAGES, Event
 from .command import App, duration, examples
 
@@ -232,6 +232,15 @@ def doctor(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Also check the cluster of the current context.")
     ] = False,
+    accelerator_type: Annotated[
+        str | None,
+        typer.Option("--topology", help="With --kubernetes: are there nodes for this slice?"),
+    ] = None,
+    slices: Annotated[int, typer.Option(help="How many slices of --topology.")] = 1,
+    nodes: Annotated[int, typer.Option(help="How many nodes with --gpus-per-node.")] = 1,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(help="With --kubernetes: are there nodes with so many GPUs?")
+    ] = None,
     timeout: Annotated[float, duration(help="How long each runtime may take to start.")] = 60.0,
 ) -> None:
     """Check this machine; print the commands that fix it.
@@ -240,13 +249,23 @@ def doctor(
     if a required check fails.
     """
     from ..doctor import diagnose
+    from ..runs.targets import Kubernetes
     from .console import output, working
 
+    job = Kubernetes(
+        accelerator_type=accelerator_type, slices=slices, nodes=nodes, gpus_per_node=gpus_per_node
+    )
+    job.check_settings()
+    if (asked := [*job.settings()]) and not kubernetes:
+        raise InvalidArgumentError(
+            f"{argument(asked[0])} is about the nodes of a cluster; pass --kubernetes, too"
+        )
+    cluster: bool | Kubernetes = job if asked else kubernetes
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(code_of_signal(signal.SIGTERM))
     )  # ends the children on the way
     with working("checking this machine") as tell:
-        diagnosis = diagnose(backend, deep=deep, cluster=kubernetes, timeout=timeout, tell=tell)
+        diagnosis = diagnose(backend, deep=deep, cluster=cluster, timeout=timeout, tell=tell)
     if as_json:
         print(json.dumps(diagnosis.to_dict(), indent=2))
     else:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, argument
@@ -13,6 +13,9 @@ from . import accelerators, kubernetes, software, system
 from . import runtimes as _runtimes
 from .check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
 from .runtimes import TITLES, Answer
+
+if TYPE_CHECKING:
+    from ..runs.places.kubernetes import Kubernetes
 
 BACKENDS = ("jax", "reactant")
 
@@ -132,7 +135,7 @@ def diagnose(
     backend: str | None = None,
     *,
     deep: bool = False,
-    cluster: bool = False,
+    cluster: "bool | Kubernetes" = False,
     timeout: float = 60.0,
     machine: Machine | None = None,
     tell: Callable[[str], None] = lambda what: None,
@@ -147,7 +150,8 @@ def diagnose(
             takes long to start, so it is started only if it is named, or with `deep`.
         deep: Whether to multiply two sharded matrices on every runtime that starts, and check the
             product.
-        cluster: Whether to check the cluster with Kubernetes of the current context, too.
+        cluster: Whether to check the cluster with Kubernetes of the current context, too; or a
+            target, whether the nodes for such a job are there.
         timeout: Seconds for each runtime to start; a product has five times as long.
         machine: The machine to check; None for this one.
         tell: Called with a description of each step.
@@ -187,6 +191,10 @@ def diagnose(
     if cluster:
         tell("asking the cluster")
         after += _run_groups(machine, backend, KUBERNETES)
+    if cluster and not isinstance(cluster, bool):
+        after.append(
+            run_check(machine, backend, "Kubernetes", Row("job", kubernetes.fits(cluster)))
+        )
     seconds = time.monotonic() - begin
     return Diagnosis((*before, *runtimes, *after), backend, deep, seconds)
 

@@ -8,6 +8,7 @@ from ..base.errors import InvalidArgumentError, RequirementError
 from .check import CheckResult, Machine
 
 if TYPE_CHECKING:
+    from ..runs.places.kubernetes import Kubernetes
     from ..runs.places.kubernetes.client import Cluster, Object
 
 _RIGHTS = {
@@ -115,6 +116,47 @@ def nodes(there: "Cluster") -> CheckResult:
         return CheckResult("warn", "none is ready")
     text = ", ".join(f"{count} with {kind}" for kind, count in sorted(kinds.items()))
     return CheckResult("pass", text)
+
+
+def fits(target: "Kubernetes") -> Callable[[Machine], CheckResult]:
+    """A check of the nodes on which a job can run, by its labels, devices and tolerations."""
+    from ..runs.places.kubernetes import manifest
+    from ..runs.record import draft
+
+    jobset = manifest.objects(target, draft("doctor", target.kind, target.settings()))[-1]
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    labels: dict[str, str] = pod.get("nodeSelector", {})
+    devices: dict[str, str] = pod["containers"][0].get("resources", {}).get("limits", {})
+    # A pod has a node for itself if it needs devices, whose taints GKE tolerates for it.
+    needed = target.slices * target.pods if devices else 1
+    tolerated = {*devices, *(one["key"] for one in pod.get("tolerations", ()))}
+    words = [f"{k}={v}" for k, v in labels.items()] + [f"{v} {k}" for k, v in devices.items()]
+
+    def is_fit(node: "Object") -> bool:
+        own, there = node["metadata"].get("labels", {}), node.get("status", {})
+        spec, amounts = node.get("spec", {}), there.get("allocatable", {})
+        return (
+            _is_ready(node)
+            and not spec.get("unschedulable")
+            and labels.items() <= own.items()
+            and all(int(amounts.get(name, 0)) >= int(count) for name, count in devices.items())
+            and all(
+                taint["key"] in tolerated or taint["effect"] == "PreferNoSchedule"
+                for taint in spec.get("taints") or ()
+            )
+        )
+
+    @_asking("kubectl get nodes --show-labels")
+    def check(there: "Cluster") -> CheckResult:
+        found = there.read("/api/v1/nodes")
+        if found is None:
+            return CheckResult("pass", "this user may not read nodes")
+        count = sum(map(is_fit, found.get("items") or ()))
+        with_ = f" with {', '.join(words)}" if words else ""
+        text = f"{count} ready nodes fit{with_}; the job needs {needed}"
+        return CheckResult("pass" if count >= needed else "warn", text)
+
+    return check
 
 
 def _is_ready(node: "Object") -> bool:

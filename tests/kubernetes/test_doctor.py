@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pyreactant.doctor.check import Check, Machine
-from pyreactant.doctor.diagnosis import KUBERNETES, run_check
-from pyreactant.runs.places.kubernetes import client
+from pyreactant.doctor.diagnosis import KUBERNETES, Row, run_check
+from pyreactant.doctor.kubernetes import fits
+from pyreactant.runs.places.kubernetes import Kubernetes, client
 from tests import harness
 from tests.harness import environment
 from tests.kubernetes.api import Api
@@ -54,6 +55,53 @@ def test_a_cluster_that_fits(api: Api) -> None:
     assert not [key for key in api.objects if key[0] == "jobsets"], "nothing is left"
 
 
+@pytest.mark.parametrize(
+    ("target", "status", "said"),
+    [
+        (
+            Kubernetes(accelerator_type="v6e-16", slices=2),
+            "warn",
+            "4 ready nodes fit with cloud.google.com/gke-tpu-accelerator=tpu-v6e-slice, "
+            "cloud.google.com/gke-tpu-topology=4x4, 4 google.com/tpu; the job needs 8",
+        ),
+        (
+            Kubernetes(nodes=2, gpus_per_node=8),
+            "warn",
+            "1 ready nodes fit with 8 nvidia.com/gpu; the job needs 2",
+        ),
+        (
+            Kubernetes(gpus_per_node=8, nodes=2, tolerations=("spot:NoSchedule",)),
+            "pass",
+            "2 ready nodes fit with 8 nvidia.com/gpu; the job needs 2",
+        ),
+        (Kubernetes(nodes=9), "pass", "5 ready nodes fit; the job needs 1"),
+    ],
+)
+def test_nodes_for_a_job(api: Api, target: Kubernetes, status: str, said: str) -> None:
+    """By labels, devices and taints, of nodes that are ready and take pods."""
+    tainted = {"spec": {"taints": [{"key": "google.com/tpu", "effect": "NoSchedule"}]}}
+    spot = {"spec": {"taints": [{"key": "spot", "effect": "NoSchedule"}]}}
+    gpus = {"nvidia.com/gpu": "8"}
+    api.nodes = [
+        *[node(TPU, **{"google.com/tpu": "4"}) for _ in range(3)],
+        {**node(TPU, **{"google.com/tpu": "4"}), **tainted},
+        {**node(TPU, **{"google.com/tpu": "4"}), "spec": {"unschedulable": True}},
+        node(TPU, "False", **{"google.com/tpu": "4"}),
+        node({}, **gpus),
+        {**node({}, **gpus), **spot},
+        node({}),
+    ]
+    row = run_check(Machine(), None, "Kubernetes", Row("job", fits(target)))
+    assert (row.status, row.found) == (status, said)
+
+
+def test_a_job_without_the_cluster() -> None:
+    argv = [sys.executable, "-m", "pyreactant", "doctor", "--topology", "v6e-16"]
+    ran = harness.run(argv, env=environment())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--topology is about the nodes of a cluster; pass --kubernetes, too" in ran.stderr
+
+
 def test_a_user_who_may_only_look(api: Api) -> None:
     file = api.folder / "kubeconfig"
     file.write_text(file.read_text().replace("current-context: owner", "current-context: viewer"))
@@ -82,8 +130,10 @@ def test_no_jobset_and_no_cluster(api: Api, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_command(api: Api) -> None:
     settings = environment(KUBECONFIG=os.environ["KUBECONFIG"])
-    argv = [sys.executable, "-m", "pyreactant", "doctor", "--kubernetes"]
+    argv = [sys.executable, "-m", "pyreactant", "doctor", "--kubernetes", "--gpus-per-node", "8"]
     ran = harness.run(argv, env=settings)
     assert ran.returncode == 0, ran
     assert "\nKubernetes\n" in ran.stdout
     assert "it takes what a job needs" in ran.stdout
+    said = "0 ready nodes fit with 8 nvidia.com/gpu; the job needs 1"
+    assert said in " ".join(ran.stdout.split())

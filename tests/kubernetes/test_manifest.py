@@ -140,7 +140,11 @@ def test_the_longest_names_fit() -> None:
         ({"image": ""}, "image must be the name of an image"),
         ({"namespace": "Mine"}, "namespace must be a name of lower-case letters"),
         ({"namespace": "a" * 64}, "namespace must be a name of lower-case letters"),
-        ({"queue": "team a"}, "queue must be the name of a LocalQueue, got 'team a'"),
+        (
+            {"queue": "team a"},
+            "queue must be the name of a LocalQueue, of lower-case letters, digits, - and ., "
+            "got 'team a'",
+        ),
         ({"priority": "-x"}, "priority must be the name of a PriorityClass"),
         ({"service_account": "a/b"}, "service_account must be the name of a service account"),
         ({"node_selector": ("spot",)}, "node_selector must be a label of nodes as KEY=VALUE"),

@@ -15,12 +15,13 @@ _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
 _KEY = rf"({_NAME.replace('$', '/')}/)?[A-Za-z0-9]([-\w.]{{0,61}}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
+_NAMED = "of lower-case letters, digits, - and ."
 _FORMS = {
     "image": (r"[\w.\-:/@]+", "the name of an image, such as python:3.12"),
     "namespace": (_LABEL, "a name of lower-case letters, digits and -"),
-    "queue": (_NAME, "the name of a LocalQueue"),
-    "priority": (_NAME, "the name of a PriorityClass"),
-    "service_account": (_NAME, "the name of a service account"),
+    "queue": (_NAME, f"the name of a LocalQueue, {_NAMED}"),
+    "priority": (_NAME, f"the name of a PriorityClass, {_NAMED}"),
+    "service_account": (_NAME, f"the name of a service account, {_NAMED}"),
     "node_selector": (rf"[^=]+=({_VALUE})", "a label of nodes as KEY=VALUE"),
     "tolerations": (
         rf"[^=:]+(={_VALUE})?(:(NoSchedule|PreferNoSchedule|NoExecute))?",

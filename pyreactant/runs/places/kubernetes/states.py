@@ -169,8 +169,8 @@ def _failed(condition: Object, pods: Iterable[Object], jobs: Iterable[Object], e
             return _status(str(said["cause"]), str(said["summary"]), int(said["exit_code"]))
     bad = [(pod, end) for _, pod, end in ends if end["exitCode"]]
     if not bad:
-        said = f"JobSet ended the job: {condition.get('message', '')}"
-        return _status("lost", next(disrupted(pods), said))
+        why = f"JobSet ended the job: {condition.get('message', '')}"
+        return _status("lost", next(disrupted(pods), why))
     pod, end = min(bad, key=lambda entry: str(entry[1].get("finishedAt", "")))
     code, name = int(end["exitCode"]), pod["metadata"]["name"]
     if end.get("reason") == "OOMKilled":
