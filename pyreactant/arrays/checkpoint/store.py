@@ -263,7 +263,7 @@ class Ahead:
             several = list(parts(block, array))
             for number, index in enumerate(several, 1):
                 whole = memory if number == len(several) else None
-                inside = tuple(
+                inside: Any = tuple(
                     slice(s.start - b.start, s.stop - b.start)
                     for s, b in zip(index, block, strict=True)
                 )
@@ -273,13 +273,13 @@ class Ahead:
         """The next block; DamageError if it cannot be read."""
         while True:
             while self._bytes < IN_FLIGHT and (part := next(self._left, None)) is not None:
-                future = self._reader.read(part.name, part.index, part.into)
+                future = self._reader.read(part.name, part.place, part.into)
                 self._begun.append((part, future))
                 self._bytes += part.into.nbytes
             part, future = self._begun.popleft()
             assert index in (None, part.block), "blocks are placed in the order of their reading"
             self._bytes -= part.into.nbytes
-            self._reader.finish(future, part.name, part.index)
+            self._reader.finish(future, part.name, part.place)
             if part.whole is not None:
                 return part.whole
 
@@ -289,6 +289,6 @@ class _Part(NamedTuple):
 
     name: str
     block: Index
-    index: Index
+    place: Index
     into: np.ndarray
     whole: np.ndarray | None
