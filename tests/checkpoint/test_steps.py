@@ -96,9 +96,10 @@ def test_a_step_is_greater_than_the_last(tmp_path: Path) -> None:
         for step in (5, 4):
             with pytest.raises(pr.InvalidArgumentError, match=f"greater than 5, .*, got {step};"):
                 checkpoints.save(step, tree(step))
-        for step in ("x", -1):  # a folder -1 would never be found again
-            with pytest.raises(pr.InvalidArgumentError, match=f"number from 0, got {step!r}"):
-                checkpoints.save(step, tree(1))
+        wrong: Any
+        for wrong in ("x", -1):  # a folder -1 would never be found again
+            with pytest.raises(pr.InvalidArgumentError, match=f"number from 0, got {wrong!r}"):
+                checkpoints.save(wrong, tree(1))
         assert checkpoints.save(np.int64(6), tree(6))
     assert names(tmp_path) == ["5", "6"]
 

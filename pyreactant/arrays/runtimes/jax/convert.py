@@ -258,14 +258,15 @@ def _check_keys(tree: Any, at: str = "") -> None:
     for path, node in jax.tree_util.tree_leaves_with_path(tree, _is_mixed):
         place = at + jax.tree_util.keystr(path)
         if _is_mixed(node):
-            kinds = {type(key).__name__: key for key in reversed(node)}
-            got = " and ".join(f"{key!r} ({kind})" for kind, key in kinds.items())
+            keys = {type(key).__name__: key for key in reversed(node)}
+            got = " and ".join(f"{key!r} ({name})" for name, key in keys.items())
             raise InvalidArgumentError(
                 "a dictionary must have keys of one type, which can be sorted, got "
                 f"{got} {f'at {place}' if place else 'in the first one'}; use text for all"
             )
-        if is_user_dataclass(type(node)):
-            for name in data_fields(type(node))[0]:
+        kind: type = type(node)
+        if is_user_dataclass(kind):
+            for name in data_fields(kind)[0]:
                 _check_keys(getattr(node, name), f"{place}.{name}")
 
 
