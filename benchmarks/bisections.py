@@ -1,11 +1,13 @@
 """Twelve programs made wrong on purpose: does `pyreactant bisect` find what is wrong, and how fast?
 
-    python -m benchmarks.bisections
+    python -m benchmarks.bisections [--python FILE]... [CASE]...
 
 Bounds: 12 of 12 found; median of operations left at most 8; 4 minutes each in the median, 15 at
-most, on two cores; each script fails with the wrong compiler and passes with the right one.
+most, on two cores. Each script fails with the wrong compiler and passes with the right one, in new
+environments that have nothing but a version of jax: those of the given interpreters, or new ones.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -13,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pyreactant.check.bisect.way import environment_of
 from tests.bisect.compilers import wrong_python
 from tests.docs.pages import blocks
 from tests.harness import REPOSITORY, environment
@@ -23,6 +27,9 @@ from tests.harness import REPOSITORY, environment
 LAYERS = "tests.bisect.programs:layers"
 TANH = [["stablehlo.tanh", "stablehlo.sine"]]
 FAST = "flags=--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false"
+
+VERSIONS = ("0.10.2", "0.9.2")
+"""Versions of jax of the new environments."""
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "tanh is sine": (LAYERS, {"replace": TANH}, "stablehlo.tanh"),
@@ -64,7 +71,25 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def measure(name: str) -> dict[str, Any]:
+def script_codes(folder: Path, rule: dict[str, Any], flags: str, right: str) -> list[int]:
+    """Exit codes of the script with the wrong compiler and with the right one."""
+    wrong: str | Path = right
+    if rule:
+        wrong = wrong_python(Path(tempfile.mkdtemp(dir=folder)), right, **rule)
+    cpus = "--xla_force_host_platform_device_count=8"
+    return [
+        subprocess.run(
+            [str(python), "show.py"],
+            cwd=folder / "bisect",
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{own} {cpus}"},
+            capture_output=True,
+            check=False,
+        ).returncode
+        for python, own in ((wrong, flags), (right, ""))
+    ]
+
+
+def measure(name: str, pythons: Sequence[str]) -> dict[str, Any]:
     """Cut one of the cases down, and run its script in both ways."""
     program, rule, operation = CASES[name]
     with tempfile.TemporaryDirectory() as made:
@@ -88,17 +113,7 @@ def measure(name: str) -> dict[str, Any]:
             return {"case": name, "found": False, "seconds": seconds, "error": ran.stderr[-500:]}
         result = json.loads(ran.stdout)
         flags = FAST.partition("=")[2] if not rule and operation else ""
-        cpus = "--xla_force_host_platform_device_count=8"
-        codes = [
-            subprocess.run(
-                [interpreter, "show.py"],
-                cwd=folder / "bisect",
-                env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{own} {cpus}"},
-                capture_output=True,
-                check=False,
-            ).returncode
-            for interpreter, own in ((str(python), flags), (sys.executable, ""))
-        ]
+        codes = [script_codes(folder, rule, flags, one) for one in pythons]
         operations = result.get("operations") or []
         wanted = operation in operations if operation else result["cause"] == "program"
         return {
@@ -106,17 +121,23 @@ def measure(name: str) -> dict[str, Any]:
             "found": wanted,
             "seconds": round(seconds, 1),
             "operations": len(operations) if operation else None,
-            "passes": result.get("passes"),
+            "passes": result.get("first_wrong") or result.get("passes"),
             "smallest": result["smallest"],
-            "script": codes[0] != 0 and (codes[1] == 0 or not operation),
+            "script": all(wrong and (not right or not operation) for wrong, right in codes),
+            "codes": codes,
         }
 
 
 def main() -> None:
     """Print a line of JSON for each case, and the medians."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", action="append")
+    parser.add_argument("cases", nargs="*", default=[*CASES])
+    given = parser.parse_args()
+    pythons = given.python or [environment_of(version) for version in VERSIONS]
     rows = []
-    for name in sys.argv[1:] or CASES:
-        rows.append(measure(name))
+    for name in given.cases:
+        rows.append(measure(name, pythons))
         print(json.dumps(rows[-1]), flush=True)
     left = [row["operations"] for row in rows if row.get("operations")]
     summary = {

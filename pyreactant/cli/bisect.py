@@ -61,7 +61,7 @@ def bisect(
     from ..check.bisect.bisect import RESULT, TEXT, lines_of, problem_of
     from ..check.bisect.bisect import bisect as run
     from ..check.bisect.shrink import Problem
-    from ..check.bisect.way import parse_way
+    from ..check.bisect.way import KINDS, parse_way
     from .console import working
 
     sys.path.append(str(Path.cwd()))
@@ -75,8 +75,8 @@ def bisect(
     elif ":" in what or bad:
         if not bad:
             raise InvalidArgumentError(
-                "a program needs the way that is wrong, such as --bad platform=cpu; or give the "
-                "folder of a cross-check that failed"
+                f"{what}: a program needs the way that is wrong, such as --bad platform=cpu "
+                f"(--bad takes {KINDS}); or give the folder of a cross-check that failed"
             )
         problem, way = (
             Problem(program=what, size=size, dtype=dtype, seed=seed),
@@ -90,6 +90,11 @@ def bisect(
     with working("bisecting"):
         right = parse_way(good, "--good") if good else None
         wrong = parse_way(bad, "--bad") if bad else way
+        if right == wrong:
+            raise InvalidArgumentError(
+                f"--good and --bad are the same way, {wrong.text}, so nothing can differ; give "
+                "another one as --good, or leave it out if the program has an oracle"
+            )
         target = out or Path("bisect")
         result = run(
             problem,

@@ -30,6 +30,20 @@ def calls_back(x: Any, y: Any) -> Any:
     return jax.pure_callback(lambda a: np.asarray(a), jax.ShapeDtypeStruct(x.shape, x.dtype), x) + y
 
 
+def looping(x: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    return jax.lax.fori_loop(0, 5, lambda i, c: jnp.tanh(c + x) * i, x)
+
+
+def folded(x: Any) -> Any:
+    """XLA's simplifier takes log(exp(x)) for x, which is wrong where exp(x) overflows."""
+    import jax.numpy as jnp
+
+    return jnp.log(jnp.exp(jnp.abs(x) * 100 + 100)) * 2 + x.sum()
+
+
 layers = pr.Program(
     "layers",
     jax="tests.bisect.programs:body",
@@ -38,4 +52,13 @@ layers = pr.Program(
 )
 callback = pr.Program(
     "callback", jax="tests.bisect.programs:calls_back", oracle="numpy:add", inputs=SHAPES
+)
+loop = pr.Program("loop", jax="tests.bisect.programs:looping", inputs=SHAPES[:1])
+overflow = pr.Program("overflow", jax="tests.bisect.programs:folded", inputs=SHAPES[:1])
+wide = pr.Program(
+    "wide",
+    jax="tests.bisect.programs:body",
+    oracle="tests.bisect.programs:oracle",
+    inputs=SHAPES,
+    dtypes=("float64",),
 )

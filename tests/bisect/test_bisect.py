@@ -40,8 +40,8 @@ def bisect(*options: str | Path, folder: Path, **settings: str) -> subprocess.Co
     return ran(*command, *options, folder=folder, **settings)
 
 
-def found(folder: Path, *options: str | Path) -> dict[str, Any]:
-    ended = bisect(LAYERS, *options, "--json", folder=folder)
+def found(folder: Path, *options: str | Path, program: str = LAYERS) -> dict[str, Any]:
+    ended = bisect(program, *options, "--json", folder=folder)
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 
@@ -86,6 +86,52 @@ def test_a_crash_of_a_sharded_program_alone_keeps_its_devices(tmp_path: Path) ->
     check_script(tmp_path / "bisect", python)
 
 
+def test_a_failure_that_comes_and_goes_takes_few_runs(tmp_path: Path) -> None:
+    """Where all values are looked at in one run, only the suspicious operation is repeated."""
+    rule = {"replace": [["stablehlo.tanh", "stablehlo.sine"]], "every": 2}
+    python = wrong_python(tmp_path / "wrong", **rule)
+    result = found(tmp_path, "--bad", f"python={python}", "--size", "4")
+    assert 0 < result["rate"] < 1
+    assert result["operations"] == ["stablehlo.tanh"]
+    assert len(list((tmp_path / "bisect/runs").glob("*.json"))) < 200
+    assert "for _ in range(" in (tmp_path / "bisect/show.py").read_text()
+    check_script(tmp_path / "bisect", python)
+
+
+def test_a_pass_is_named_by_the_first_dump_that_is_wrong(tmp_path: Path) -> None:
+    options = ("--bad", "platform=cpu", "--good", "interpreter", "--size", "4")
+    result = found(tmp_path, *options, program="tests.bisect.programs:overflow")
+    assert result["first_wrong"] == "algsimp"
+    assert result["operations"] == ["stablehlo.exponential", "stablehlo.log"]
+    report = (tmp_path / "bisect/report.md").read_text()
+    assert "algsimp: the first whose result is wrong" in report
+
+
+def test_a_loop_is_cut_down_to_an_operation_of_a_trip(tmp_path: Path) -> None:
+    rule = {"replace": [["stablehlo.tanh", "stablehlo.sine"]]}
+    python = wrong_python(tmp_path / "wrong", **rule)
+    options = ("--bad", f"python={python}", "--good", "platform=cpu", "--size", "4")
+    result = found(tmp_path, *options, program="tests.bisect.programs:loop")
+    assert result["operations"] == ["stablehlo.tanh"]
+    assert len(result["trips"]) == 1
+    assert "in trip" in (tmp_path / "bisect/report.md").read_text()
+    # An environment that was rebuilt at the same path is run anew.
+    wrong_python(tmp_path / "wrong", replace=[["stablehlo.nothing", ""]])
+    ended = bisect("tests.bisect.programs:loop", *options, folder=tmp_path)
+    assert ended.returncode == 2
+    assert "the failure does not repeat" in ended.stderr
+
+
+def test_a_full_disk_is_not_a_failure_of_the_program(tmp_path: Path) -> None:
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); "
+    limited += "from pyreactant.cli import main; main()"
+    options = ("bisect", LAYERS, "--bad", "platform=cpu", "--size", "64", "--each", "10m")
+    ended = ran(sys.executable, "-c", limited, *options, folder=tmp_path)
+    assert ended.returncode in (2, 3), ended.stderr
+    assert "cannot write bisect/runs: File too large" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("program", "options", "message"),
     [
@@ -96,13 +142,18 @@ def test_a_crash_of_a_sharded_program_alone_keeps_its_devices(tmp_path: Path) ->
         (LAYERS, ["--bad", "backend=reactant"], "Program(name, stablehlo='file.mlir')"),
         (LAYERS, ["--bad", "speed=2"], "--bad must be platform=cpu|gpu|tpu, flags=--xla_"),
         (LAYERS, ["--bad", "platform=cpu", "--timeout", "1s"], "the same command goes on there"),
-        (LAYERS, [], "a program needs the way that is wrong"),
+        (LAYERS, [], "a program needs the way that is wrong, such as --bad platform=cpu"),
+        (LAYERS, ["--bad", "platform=cpu", "--good", "platform=cpu"], "are the same way"),
+        (LAYERS, ["--bad", "python=aborts"], "does not start here (crash): SIGABRT"),
+        ("tests.bisect.programs:wide", ["--bad", "platform=cpu"], "the failure does not repeat"),
         ("tests.bisect.programs:callback", ["--bad", "platform=cpu"], "calls back to Python"),
         ("no-such", [], "there is no such folder"),
         (".", [], "contains no run of pyreactant crosscheck"),
     ],
 )
 def test_what_it_refuses(program: str, options: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "aborts").write_text("#!/bin/sh\nkill -ABRT $$\n")
+    (tmp_path / "aborts").chmod(0o755)
     settings = {"PIP_NO_INDEX": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     ended = bisect(program, *options, folder=tmp_path, **settings)
     assert ended.returncode in (2, 3, 7), ended.stderr

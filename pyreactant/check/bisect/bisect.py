@@ -1,7 +1,9 @@
 """`pyreactant bisect`: from a program that fails to the operations that are wrong."""
 
 import math
+import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +28,9 @@ from .way import INTERPRETER, NOT_OPTIMIZED, Way, parse_way
 
 RESULT, TEXT = "bisect.json", "report.md"
 """Files of a bisection in its folder: the result, and the text of a bug report."""
+
+_PASS = re.compile(r"\.(?:after|before)_(?!pipeline-)([^.]+)")
+"""The passes before and after a dump, in the name of its file."""
 
 Result = dict[str, Any]
 """What a bisection found, as plain data; docs/bisect.md lists the keys."""
@@ -174,21 +179,45 @@ class _Bisection:
                 return "" if lowered.is_right(ran.results) else way.text
         return ""
 
-    def passes(self, lowered: Lowered, failure: Failure, dump: Path) -> list[str] | None:
+    def dumps(self, lowered: Lowered, failure: Failure, folder: Path) -> list[Path]:
+        """The module after each pass that changed it, of a run that failed."""
+        for attempt in range(failure.attempts):
+            dump = folder / f"{lowered.module.digest[:12]}-{attempt}"
+            with writing(dump, "give another folder with --out"):
+                dump.mkdir(parents=True, exist_ok=True)
+            options = [("xla_dump_to", str(dump)), ("xla_dump_hlo_pass_re", ".*")]
+            ran = self._ways.run(self._bad, lowered.module, options, attempt)
+            if ran.outcome is not Outcome.RAN or self.size(lowered, ran.results):
+                break
+        return sorted(dump.glob("*.after_*.before_*.txt"))
+
+    def first_wrong(self, lowered: Lowered, dumps: Sequence[Path]) -> str:
+        """The pass whose dump is the first that is wrong as a program of its own; "" if unknown."""
+
+        def is_right(dump: Path) -> bool | None:
+            step(f"after {_PASS.findall(dump.name)[0]}")
+            back = self._editor.ask(do="from_hlo", text=dump.read_text())
+            for way in self._goods if back else ():
+                ran = self._ways.run(way, replace(lowered.module, text=back["text"]))
+                if ran.outcome is Outcome.RAN:
+                    return not self.size(lowered, ran.results)
+            return None
+
+        first = bisect_left(dumps, True, key=lambda dump: not is_right(dump))
+        if first in (0, len(dumps)) or is_right(dumps[first]) is None:
+            return ""
+        return str(_PASS.findall(dumps[first].name)[0])
+
+    def passes(self, lowered: Lowered, failure: Failure, dumps: Sequence[Path]) -> list[str] | None:
         """The fewest passes without which the results are right; None if there are none such."""
-        with writing(dump, "give another folder with --out"):
-            dump.mkdir(parents=True, exist_ok=True)
-        options = [("xla_dump_to", str(dump)), ("xla_dump_hlo_pass_re", ".*")]
-        self._ways.run(self._bad, lowered.module, options)
-        files = sorted(path.name for path in dump.glob("*.before_*.txt"))
-        names = [*dict.fromkeys(n.rpartition(".before_")[2].removesuffix(".txt") for n in files)]
+        names = [*dict.fromkeys(name for dump in dumps for name in _PASS.findall(dump.name))]
 
         def is_right(disabled: Sequence[str]) -> bool:
             step(f"without {counted(len(disabled), 'pass', 'passes')} of {len(names)}")
             off = [("xla_disable_hlo_passes", ",".join(disabled))] if disabled else []
-            runs = [
+            runs = (
                 self._ways.run(self._bad, lowered.module, off, n) for n in range(failure.attempts)
-            ]
+            )
             return all(
                 ran.outcome is Outcome.RAN and not self.size(lowered, ran.results) for ran in runs
             )
@@ -210,7 +239,7 @@ class _Bisection:
             results = [run.results for run in runs if run.outcome is Outcome.RAN]
             far = max(results, key=lambda one: max(map(distance, one, wanted)))
             wrong = worst(far, wanted, allowed)
-        write_script(folder, module, wrong, self._bad)
+        write_script(folder, module, wrong, self._bad, failure.attempts)
         command = {"command": command_of(self._bad, module.partitions)}
         if wrong is None:
             return command
@@ -232,11 +261,17 @@ class _Bisection:
             save(cause="program", good=own)
             save(**self.show(out, small.module, failure, wanted, limits))
             return
-        save(cause="compiler", passes=self.passes(small, failure, out / "dump"))
+        save(cause="compiler")
+        dumps = self.dumps(small, failure, out / "dump")
+        compares = failure.outcome is Outcome.RAN and small.module.partitions == 1
+        if first := compares and self.first_wrong(small, dumps):
+            save(first_wrong=first)
+        else:
+            save(passes=self.passes(small, failure, dumps))
         part, good = cut(self._ways, self._editor, small.module, failure, self._bad, self._goods)
         if part is None or good is None:
             return
-        save(good=good.text, operations=part.operations, operations_of=part.of)
+        save(good=good.text, operations=part.operations, operations_of=part.of, trips=part.trips)
         save(module=part.module.text)
         limits = [failure.limit(x.dtype) * _largest(x) for x in part.wanted]
         save(**self.show(out, part.module, failure, part.wanted, limits))
@@ -350,10 +385,13 @@ def lines_of(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"right on    {result['good']}")
     if get("passes"):
         lines.append(f"pass        right without {', '.join(result['passes'])}")
+    if get("first_wrong"):
+        lines.append(f"pass        {get('first_wrong')}: the first whose result is wrong")
     if get("operations"):
         names = result["operations"]
         count = f"{len(names)} of {result['operations_of']}"
-        lines.append(f"operations  {count}: {', '.join(names[-8:])}")
+        where = "".join(f", in trip {trip} of a loop" for trip in get("trips", ()))
+        lines.append(f"operations  {count}: {', '.join(names[-8:])}{where}")
     elif result["complete"] and get("cause") == "compiler":
         lines.append("operations  no part of the module is wrong by itself")
     if get("got"):

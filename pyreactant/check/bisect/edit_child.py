@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jax._src.interpreters.mlir import make_ir_context
+from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir, passmanager
 
 from ...arrays.runtimes.jax.module import attribute, find_main, operations_of
@@ -26,14 +27,14 @@ def _flat(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inlined(module: Any) -> bool:
-    """Inline a call in the main function, if there is one; jaxlib's own pass inlines none."""
+    """Inline a call within the main function, if there is one; jaxlib's own pass inlines none."""
     functions = {
         op.attributes["sym_name"].value: op
         for op in module.body.operations
         if op.operation.name == "func.func"
     }
-    calls = [op.operation for op in functions["main"].regions[0].blocks[0].operations]
-    call = next((op for op in calls if op.name == "func.call"), None)
+    inside = operations_of(functions["main"].operation)
+    call = next((op for op in inside if op.name == "func.call"), None)
     if call is None:
         return False
     block = functions[call.attributes["callee"].value].regions[0].blocks[0]
@@ -161,14 +162,51 @@ def _function(
     )
 
 
+def _trip(request: dict[str, Any]) -> dict[str, Any]:
+    """One trip of a loop, the first operation of a module: further parameters are its state."""
+    module = ir.Module.parse(request["text"])
+    main = find_main(module)
+    block = main.regions[0].blocks[0]
+    loop = block.operations[0].operation
+    numbers = {value: n for n, value in enumerate(block.arguments)}
+    state = [numbers[value] for value in loop.operands]
+    body = loop.regions[1].blocks[0]
+    at = {x: block.add_argument(x.type, ir.Location.unknown()) for x in body.arguments}
+    for op in body.operations:
+        if op.operation.name == "stablehlo.return":
+            for old, value in zip(loop.results, op.operands, strict=True):
+                old.replace_all_uses_with(at.get(value, value))
+        else:
+            _copy(op.operation, at, ir.InsertionPoint(loop))
+    loop.erase()
+    results = main.attributes["function_type"].value.results
+    kind = ir.FunctionType.get([value.type for value in block.arguments], results)
+    main.attributes["function_type"] = ir.TypeAttr.get(kind)
+    if "arg_attrs" in main.attributes:
+        own = [*main.attributes["arg_attrs"], *[ir.DictAttr.get({})] * len(state)]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(own)
+    module.operation.verify()
+    return {"text": str(module), "state": state}
+
+
+def _from_hlo(request: dict[str, Any]) -> dict[str, Any]:
+    """A compiler's dump as StableHLO."""
+    module = _hlo.hlo_module_from_text(request["text"])
+    back = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
+    return {"text": str(ir.Module.parse(back))}
+
+
 def _sharding(attributes: Any) -> Any:
     kept = {name: attributes[name] for name in _SHARDINGS if name in attributes}
     return ir.DictAttr.get(kept)
 
 
+_EDITS = {"flat": _flat, "slice": _slice, "trip": _trip, "from_hlo": _from_hlo}
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     with make_ir_context(), ir.Location.unknown():
-        answer = (_flat if request["do"] == "flat" else _slice)(request)
+        answer = _EDITS[request["do"]](request)
     return {"outcome": "ran", **answer}
 
 

@@ -7,6 +7,7 @@ ended goes on where it was.
 import hashlib
 import json
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,6 +120,7 @@ class Ways:
     def __init__(self, folder: Path, devices: int, each: float, until: float) -> None:
         self._folder, self._devices, self._each, self._until = folder, devices, each, until
         self._children: dict[Way, Child] = {}
+        self._identities: dict[Way, list[Any]] = {}
         self.ends: Counter[tuple[Way, Outcome]] = Counter()
         with writing(folder, "give another folder with --out"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -139,9 +141,13 @@ class Ways:
 
         Raises:
             DeadlineError: The time of the whole bisection is over.
+            RequirementError: The process cannot write its files.
         """
         left = self._until - time.monotonic()
         answer = child.ask(request, min(self._each, left)) if left > 0 else {}
+        if answer and answer["outcome"] == "unwritten":
+            with writing(self._folder, "give another folder with --out"):
+                raise OSError(*answer["error"])
         if answer and (answer["outcome"] != Outcome.HANG or left > self._each):
             return answer
         raise DeadlineError(
@@ -152,7 +158,7 @@ class Ways:
     def run(self, way: Way, module: Module, options: Options = (), attempt: int = 0) -> Ran:
         """What becomes of a module in a way; each attempt is kept."""
         options = [*way.options, *options]
-        identity = [way.python, way.settings, way.flags, way.interpret, options, attempt]
+        identity = [*self._identity(way), way.interpret, options, attempt]
         text = json.dumps([*identity, self._devices, module.digest])
         key = hashlib.sha256(text.encode()).hexdigest()[:24]
         record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
@@ -194,6 +200,15 @@ class Ways:
         answer = self.ask(self._child(way), request)
         self.ends[way, Outcome(answer["outcome"])] += 1
         return answer
+
+    def _identity(self, way: Way) -> list[Any]:
+        """What runs a module; the files of an environment or plugin may be rebuilt."""
+        if way not in self._identities:
+            own = os.lstat(way.python)
+            flags = way.environment(self._devices)["XLA_FLAGS"]
+            given = [way.python, own.st_size, own.st_mtime_ns, way.settings, flags]
+            self._identities[way] = [*given, self.versions(way).get("files")]
+        return self._identities[way]
 
     def _child(self, way: Way) -> Child:
         if way not in self._children:

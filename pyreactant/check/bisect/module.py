@@ -18,6 +18,8 @@ from .judge import Failure, Module, Ways, distance
 from .passes import smallest
 from .way import Way
 
+_LOOP = "stablehlo.while"
+
 
 class Editor:
     """Changes modules in a process of its own.
@@ -52,12 +54,14 @@ class Part:
         wanted: Its right results.
         operations: Names of its operations.
         of: Number of operations of the whole module.
+        trips: The trip of each loop that it is in, the outermost first.
     """
 
     module: Module
     wanted: tuple[np.ndarray, ...]
     operations: tuple[str, ...]
     of: int
+    trips: tuple[int, ...] = ()
 
 
 class _Flat:
@@ -70,6 +74,8 @@ class _Flat:
         self.maker = {n: k for k, op in enumerate(self.operations) for n in op["makes"]}
         self.values: dict[int, np.ndarray] = dict(enumerate(module.inputs))
         self._partitions = module.partitions
+        self.made: list[int] = []
+        self.whole: Module | None = None
 
     def part(self, keep: Sequence[int], outputs: Sequence[int]) -> Module | None:
         """The module of some operations; None if it is none, or needs a value that is no array."""
@@ -119,27 +125,71 @@ def cut(
                 continue
             part = _smallest(flat, ways, failure, bad)
             if part is not None:
-                return part, good
+                return _within(part, good, ways, editor, failure, bad), good
     return None, None
+
+
+_TRIPS = 64
+"""The most trips of a loop that are tried."""
+
+
+def _within(part: Part, good: Way, ways: Ways, editor: Editor, failure: Failure, bad: Way) -> Part:
+    """If a part is a loop, the part of a trip of it that fails, if there is one."""
+    module = part.module
+    trip = editor.ask(do="trip", text=module.text) if part.operations == (_LOOP,) else None
+    if trip is None:
+        return part
+    state = [module.inputs[n] for n in trip["state"]]
+    for number in range(1, _TRIPS + 1):
+        inputs = (*module.inputs, *state)
+        one = replace(module, text=trip["text"], inputs=inputs)
+        right = ways.run(good, one)
+        if right.outcome is not Outcome.RAN:
+            break
+        step(f"trip {number} of a loop")
+        if ways.fails(bad, one, failure, differing(failure, right.results)):
+            inner, _ = cut(ways, editor, one, failure, bad, [good])
+            if inner is not None:
+                return replace(inner, of=part.of, trips=(number, *inner.trips))
+        state = list(right.results)
+        if not any(map(distance, state, part.wanted)):
+            break
+    return part
 
 
 def _know(flat: _Flat, ways: Ways, good: Way) -> bool:
     """Run the whole module in the good way, and keep what each operation gives."""
     step(f"right values of {len(flat.operations)} operations: {good.text}")
-    made = [n for op in flat.operations for n in op["makes"] if flat.types[n]]
-    whole = flat.part(range(len(flat.operations)), made)
-    ran = whole and ways.run(good, whole)
+    flat.made = [n for op in flat.operations for n in op["makes"] if flat.types[n]]
+    flat.whole = flat.part(range(len(flat.operations)), flat.made)
+    ran = flat.whole and ways.run(good, flat.whole)
     if not ran or ran.outcome is not Outcome.RAN:
         return False
-    flat.values |= dict(zip(made, ran.results, strict=True))
+    flat.values |= dict(zip(flat.made, ran.results, strict=True))
     return True
+
+
+def _suspects(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> list[int]:
+    """Operations whose results are wrong, and operands right, where the bad way gives them all."""
+    for attempt in range(failure.attempts if failure.outcome is Outcome.RAN else 0):
+        assert flat.whole is not None
+        ran = ways.run(bad, flat.whole, attempt=attempt)
+        wrong = {
+            n
+            for n, got in zip(flat.made, ran.results, strict=False)
+            if distance(got, flat.values[n]) > failure.limit(got.dtype)
+        }
+        if wrong:
+            each = enumerate(flat.operations)
+            return [k for k, op in each if wrong & {*op["makes"]} and not wrong & {*op["uses"]}]
+    return []
 
 
 def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> Part | None:
     def outputs_of(operation: int) -> list[int]:
         return [n for n in flat.operations[operation]["makes"] if flat.types[n]]
 
-    def fails_with(keep: Sequence[int], last: int) -> bool:
+    def fails_with(keep: Sequence[int], last: int, failure: Failure = failure) -> bool:
         part = flat.part([*keep, last], outputs_of(last)) if outputs_of(last) else None
         step(f"{len(keep) + 1} of {len(flat.operations)} operations")
         wanted = [flat.values[n] for n in outputs_of(last)]
@@ -149,8 +199,12 @@ def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> Part | Non
         makers = dict.fromkeys(flat.maker[n] for n in values if n in flat.maker)
         return next((k for k in makers if fails_with(flat.ancestors(k), k)), None)
 
-    alone = (k for k in range(len(flat.operations)) if fails_with([], k))
-    last = next(alone, None)
+    suspects = _suspects(flat, ways, failure, bad)
+    others = (k for k in range(len(flat.operations)) if k not in suspects)
+    last = next((k for k in suspects if fails_with([], k)), None)
+    if last is None:  # one that comes and goes is tried once here, and often only in larger parts
+        once = replace(failure, rate=1.0)
+        last = next((k for k in others if fails_with([], k, once)), None)
     kept: list[int] = []
     if last is None:  # no operation is wrong by itself: back from a wrong result, as far as it goes
         last = maker_that_fails(flat.returns)

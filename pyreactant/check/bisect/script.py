@@ -19,12 +19,15 @@ SCRIPT = "show.py"
 _INSIDE = 16
 """Lines of a module, and elements of an input, that a script itself contains."""
 
-_ON_ONE_DEVICE = """\
+_DEVICE = """\
 from jax._src.lib import _jax, xla_client
 
 jax.config.update("jax_enable_x64", True)
 device = jax.devices()[0]
 settings = xla_client.CompileOptions()
+"""
+
+_ON_ONE_DEVICE = """\
 program = device.client.compile_and_load(MODULE, _jax.DeviceList((device,)), settings)
 ran = program.execute_sharded([jax.device_put(x, device) for x in inputs])
 results = [x[0] for x in ran.disassemble_into_single_device_arrays()]
@@ -35,7 +38,8 @@ got, right, allowed = np.asarray(results[{output}])[{element}], {right}, {allowe
 print(f"element {element}: got {{got}}, right is {{right}}")
 number = got.astype(complex) if got.dtype.kind == "c" else float(got)
 same = number == right or (number != number and right != right)
-raise SystemExit(0 if same or abs(number - right) <= allowed else 1)
+if not (same or abs(number - right) <= allowed):
+    raise SystemExit(1)
 """
 
 
@@ -71,13 +75,16 @@ def command_of(way: Way, devices: int) -> str:
     return " ".join([*settings, "python", SCRIPT])
 
 
-def write_script(folder: Path, module: Module, wrong: dict[str, Any] | None, bad: Way) -> None:
+def write_script(
+    folder: Path, module: Module, wrong: dict[str, Any] | None, bad: Way, attempts: int
+) -> None:
     """Write the script into a folder, and beside it what is too long for it.
 
     It ends with 0 if the element is right, and with 1 if it is wrong.
 
     Args:
         wrong: The element, as `worst` gives it; None for a module that does not run.
+        attempts: How often it runs, as a failure that comes and goes needs.
     """
     lines = [
         f'"""Run: {command_of(bad, module.partitions)}"""',
@@ -105,15 +112,17 @@ def write_script(folder: Path, module: Module, wrong: dict[str, Any] | None, bad
         source = inspect.getsource(worker.run_module).replace("Sequence[Any]", "list")
         shapes = [list(aval["shape"]) for aval in module.results]
         lines += ["from typing import Any", *filter(str.strip, source.splitlines())]
-        lines.append(f"results = run_module(MODULE, inputs, {shapes}, {module.partitions})")
+        body = [f"results = run_module(MODULE, inputs, {shapes}, {module.partitions})"]
     else:
-        lines += _ON_ONE_DEVICE.splitlines()
+        lines += _DEVICE.splitlines()
+        body = _ON_ONE_DEVICE.splitlines()
     if wrong is None:
-        lines.append('print("it ran")')
+        body.append('print("it ran")')
     else:
-        element = wrong["element"]
         right = _literal(wrong["right"])
-        output, allowed = wrong["output"], wrong["allowed"]
+        output, element, allowed = wrong["output"], wrong["element"], wrong["allowed"]
         verdict = _VERDICT.format(output=output, element=element, right=right, allowed=allowed)
-        lines += verdict.splitlines()
-    write_text("\n".join(lines) + "\n", folder / SCRIPT)
+        body += verdict.splitlines()
+    if attempts > 1:
+        body = [f"for _ in range({attempts}):", *(f"    {line}" for line in body)]
+    write_text("\n".join(lines + body) + "\n", folder / SCRIPT)

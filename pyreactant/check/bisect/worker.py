@@ -5,14 +5,18 @@ another version of jax. The script of a report contains `run_module` as it is he
 """
 
 import contextlib
+import errno
 import json
 import os
 import resource
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run_module(
@@ -66,6 +70,19 @@ def interpret(text: str, inputs: Sequence[Any]) -> list[Any]:
         return [np.array(result) for result in eval_module(module, given)]
 
 
+def libraries() -> list[Any]:
+    """Name, size and time of modification of the libraries that compile here."""
+    import jaxlib
+
+    plugin = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").partition(":")[2]
+    plugins = find_spec("jax_plugins")
+    folders = (plugins and plugins.submodule_search_locations) or []
+    paths = [path for folder in folders for path in Path(folder).glob("*/*.so")]
+    paths += [*Path(jaxlib.__file__).parent.glob("*.so"), *([Path(plugin)] if plugin else [])]
+    stats = [(str(path), path.stat()) for path in sorted(paths)]
+    return [[name, own.st_size, own.st_mtime_ns] for name, own in stats]
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import jax
     import ml_dtypes
@@ -74,7 +91,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     if "versions" in request:
         device = jax.devices()[0]
         names = {name: version(name) for name in ("jax", "jaxlib")}
-        return {"outcome": "ran", **names, "device": f"{device.platform} ({device.device_kind})"}
+        text = f"{device.platform} ({device.device_kind})"
+        return {"outcome": "ran", **names, "device": text, "files": libraries()}
     if not request["interpret"] and len(jax.devices()) < request["partitions"]:
         count = len(jax.devices())
         raise ValueError(f"the module needs {request['partitions']} devices, here are {count}")
@@ -105,6 +123,8 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             reply = {"outcome": "invalid", "message": message[:4000]}
+            if isinstance(error, OSError) and error.errno in _FULL:  # not the program's fault
+                reply = {"outcome": "unwritten", "error": [error.errno, error.strerror]}
         with contextlib.suppress(BrokenPipeError):
             answers.write(json.dumps(reply) + "\n")
             answers.flush()
