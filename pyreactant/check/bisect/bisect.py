@@ -406,13 +406,25 @@ def lines_of(result: Mapping[str, Any]) -> list[str]:
 
 def report(result: Mapping[str, Any], folder: Path) -> str:
     """The text of a bug report."""
-    parts = [f"# {result['program']}: {_HOW[result['outcome']]} on {result['bad']}"]
-    parts.append("```text\n" + "\n".join(lines_of(result)) + "\n```")
+    names, versions, good = result.get("operations"), result["versions"], result.get("good")
+    what = f"module of {', '.join(names[-4:])}" if names else f"program {result['program']}"
+    at = f"jax {versions['jax']}, jaxlib {versions['jaxlib']}, {versions['device']}"
+    parts = [f"# {_HOW[result['outcome']].capitalize()}: {what} on {at}"]
+    if result.get("got"):
+        by = "its oracle expects it" if result["cause"] == "program" else f"{good} gives it"
+        by = by.replace("interpreter", "jaxlib's reference interpreter")
+        parts.append(
+            f"Element {list(result['element'])} of a result of this {what} is {result['got']}. "
+            f"Right is {result['right']}: {by}, with the same inputs."
+        )
     if result["complete"] and (folder / SCRIPT).exists():
         parts.append(
-            f"This shows it, and ends with 0 if the result is right: `{result['command']}`"
+            f"The script needs jax and NumPy, and the files beside it if it opens some. It ends "
+            f"with 0 if the result is right: `{result['command']}`"
         )
         parts.append(f"```python\n{(folder / SCRIPT).read_text()}```")
     if result.get("module"):
-        parts.append(f"The operations:\n\n```mlir\n{result['module'].strip()}\n```")
+        parts.append(f"The module (StableHLO):\n\n```mlir\n{result['module'].strip()}\n```")
+    parts.append("It was found by making a larger program smaller, as long as it failed so:")
+    parts.append("```text\n" + "\n".join(lines_of(result)) + "\n```")
     return "\n\n".join(parts) + "\n"

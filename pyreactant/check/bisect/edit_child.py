@@ -6,6 +6,7 @@ from typing import Any
 from jax._src.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import stablehlo
 
 from ...arrays.runtimes.jax.module import attribute, find_main, operations_of
 from ...arrays.stablehlo import mlir_dtype
@@ -192,8 +193,22 @@ def _trip(request: dict[str, Any]) -> dict[str, Any]:
 def _from_hlo(request: dict[str, Any]) -> dict[str, Any]:
     """A compiler's dump as StableHLO."""
     module = _hlo.hlo_module_from_text(request["text"])
-    back = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
-    return {"text": str(ir.Module.parse(back))}
+    back = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto()))
+    for op in list(operations_of(back.operation)):
+        if op.name == "stablehlo.dot":  # on which the interpreter aborts
+            last = len(op.operands[0].type.shape) - 1
+            own = {name: op.attributes[name] for name in op.attributes}
+            own["dot_dimension_numbers"] = stablehlo.DotDimensionNumbers.get([], [], [last], [0])
+            new = ir.Operation.create(
+                "stablehlo.dot_general",
+                results=[op.results[0].type],
+                operands=list(op.operands),
+                attributes=own,
+                ip=ir.InsertionPoint(op),
+            )
+            op.results[0].replace_all_uses_with(new.results[0])
+            op.erase()
+    return {"text": str(back)}
 
 
 def _sharding(attributes: Any) -> Any:
