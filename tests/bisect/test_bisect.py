@@ -1,6 +1,8 @@
 """`pyreactant bisect` with compilers that are wrong in a known way, and with bad inputs."""
 
+import contextlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant.base.errors import InvalidArgumentError
+from pyreactant.base.errors import InvalidArgumentError, RequirementError
 from pyreactant.check.bisect.bisect import problem_of
-from pyreactant.check.bisect.child import Outcome
-from pyreactant.check.bisect.judge import Failure, distance
+from pyreactant.check.bisect.child import Child, Outcome
+from pyreactant.check.bisect.judge import Failure, Ways, distance
 from pyreactant.check.bisect.passes import part_that, smallest
 from pyreactant.check.bisect.script import worst
 from pyreactant.check.bisect.way import parse_way
@@ -123,13 +125,18 @@ def test_a_loop_is_cut_down_to_an_operation_of_a_trip(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_not_a_failure_of_the_program(tmp_path: Path) -> None:
-    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); "
-    limited += "from pyreactant.cli import main; main()"
-    options = ("bisect", LAYERS, "--bad", "platform=cpu", "--size", "64", "--each", "10m")
-    ended = ran(sys.executable, "-c", limited, *options, folder=tmp_path)
-    assert ended.returncode in (2, 3), ended.stderr
-    assert "cannot write bisect/runs: File too large" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    code = (
+        "import errno, os\n"
+        "from pyreactant.check.bisect.worker import serve\n"
+        "def full(request):\n"
+        "    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
+        "serve(full)\n"
+    )
+    child = Child([sys.executable, "-c", code], environment(PYTHONPATH=str(REPOSITORY)))
+    advice = "No space left on device; free some space there"
+    with Ways(tmp_path, 1, LONG, math.inf) as ways, contextlib.closing(child):
+        with pytest.raises(RequirementError, match=advice):
+            ways.ask(child, {})
 
 
 @pytest.mark.parametrize(

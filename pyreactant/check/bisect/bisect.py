@@ -33,7 +33,7 @@ _PASS = re.compile(r"\.(?:after|before)_(?!pipeline-)([^.]+)")
 """The passes before and after a dump, in the name of its file."""
 
 Result = dict[str, Any]
-"""What a bisection found, as plain data; docs/bisect.md lists the keys."""
+"""What a bisection found, as plain data."""
 
 
 def problem_of(folder: Path) -> tuple[Problem, Way]:

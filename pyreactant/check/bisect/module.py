@@ -149,8 +149,7 @@ def _within(part: Part, good: Way, ways: Ways, editor: Editor, failure: Failure,
         step(f"trip {number} of a loop")
         if ways.fails(bad, one, failure, differing(failure, right.results)):
             inner, _ = cut(ways, editor, one, failure, bad, [good])
-            if inner is not None:
-                return replace(inner, of=part.of, trips=(number, *inner.trips))
+            return (inner and replace(inner, of=part.of, trips=(number, *inner.trips))) or part
         state = list(right.results)
         if not any(map(distance, state, part.wanted)):
             break
