@@ -55,10 +55,3 @@ callback = pr.Program(
 )
 loop = pr.Program("loop", jax="tests.bisect.programs:looping", inputs=SHAPES[:1])
 overflow = pr.Program("overflow", jax="tests.bisect.programs:folded", inputs=SHAPES[:1])
-wide = pr.Program(
-    "wide",
-    jax="tests.bisect.programs:body",
-    oracle="tests.bisect.programs:oracle",
-    inputs=SHAPES,
-    dtypes=("float64",),
-)

@@ -29,8 +29,8 @@ from .way import INTERPRETER, NOT_OPTIMIZED, Way, parse_way
 RESULT, TEXT = "bisect.json", "report.md"
 """Files of a bisection in its folder: the result, and the text of a bug report."""
 
-_PASS = re.compile(r"\.(?:after|before)_(?!pipeline-)([^.]+)")
-"""The passes before and after a dump, in the name of its file."""
+_PASS = re.compile(r"\.after_(?!pipeline-)([^.]+)")
+"""The pass that changed the module, in the name of a dump's file."""
 
 Result = dict[str, Any]
 """What a bisection found, as plain data."""
@@ -195,7 +195,7 @@ class _Bisection:
         """The pass whose dump is the first that is wrong as a program of its own; "" if unknown."""
 
         def is_right(dump: Path) -> bool | None:
-            step(f"after {_PASS.findall(dump.name)[0]}")
+            step(f"running the dump {dump.name}")
             back = self._editor.ask(do="from_hlo", text=dump.read_text())
             for way in self._goods if back else ():
                 ran = self._ways.run(way, replace(lowered.module, text=back["text"]))
@@ -206,7 +206,7 @@ class _Bisection:
         first = bisect_left(dumps, True, key=lambda dump: not is_right(dump))
         if first in (0, len(dumps)) or is_right(dumps[first]) is None:
             return ""
-        return str(_PASS.findall(dumps[first].name)[0])
+        return "".join(_PASS.findall(dumps[first].name))
 
     def passes(self, lowered: Lowered, failure: Failure, dumps: Sequence[Path]) -> list[str] | None:
         """The fewest passes without which the results are right; None if there are none such."""
