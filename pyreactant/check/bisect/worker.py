@@ -8,8 +8,10 @@ import contextlib
 import errno
 import json
 import os
+import queue
 import resource
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -117,9 +119,11 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is reported; no core file
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for line in sys.stdin:
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    while True:
         try:
-            reply = answer(json.loads(line))
+            reply = answer(json.loads(lines.get()))
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             reply = {"outcome": "invalid", "message": message[:4000]}
@@ -128,6 +132,12 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         with contextlib.suppress(BrokenPipeError):
             answers.write(json.dumps(reply) + "\n")
             answers.flush()
+
+
+def _read(lines: "queue.SimpleQueue[str]") -> None:
+    """Read requests; without a parent the process ends, even in a compilation that never does."""
+    for line in sys.stdin:
+        lines.put(line)
     os._exit(0)  # an orderly shutdown of the runtime takes time
 
 
