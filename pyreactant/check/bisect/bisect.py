@@ -210,13 +210,15 @@ class _Bisection:
 
     def passes(self, lowered: Lowered, failure: Failure, dumps: Sequence[Path]) -> list[str] | None:
         """The fewest passes without which the results are right; None if there are none such."""
+        each = 5 + 10 * self._ways.slowest  # without some passes a compilation never ends
         names = [*dict.fromkeys(name for dump in dumps for name in _PASS.findall(dump.name))]
 
         def is_right(disabled: Sequence[str]) -> bool:
             step(f"without {counted(len(disabled), 'pass', 'passes')} of {len(names)}")
             off = [("xla_disable_hlo_passes", ",".join(disabled))] if disabled else []
             runs = (
-                self._ways.run(self._bad, lowered.module, off, n) for n in range(failure.attempts)
+                self._ways.run(self._bad, lowered.module, off, n, each)
+                for n in range(failure.attempts)
             )
             return all(
                 ran.outcome is Outcome.RAN and not self.size(lowered, ran.results) for ran in runs

@@ -115,6 +115,7 @@ class Ways:
 
     Attributes:
         ends: How many modules ended in each way with each outcome.
+        slowest: Seconds of the slowest one that ran.
     """
 
     def __init__(self, folder: Path, devices: int, each: float, until: float) -> None:
@@ -122,6 +123,7 @@ class Ways:
         self._children: dict[Way, Child] = {}
         self._identities: dict[Way, list[Any]] = {}
         self.ends: Counter[tuple[Way, Outcome]] = Counter()
+        self.slowest = 0.0
         with writing(folder, "give another folder with --out"):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -136,27 +138,36 @@ class Ways:
         """Versions and device of a way, or its outcome and message if it cannot start."""
         return self.ask(self._child(way), {"versions": True})
 
-    def ask(self, child: Child, request: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(
+        self, child: Child, request: Mapping[str, Any], each: float = math.inf
+    ) -> dict[str, Any]:
         """A process's answer within the time that is left.
 
         Raises:
             DeadlineError: The time of the whole bisection is over.
             RequirementError: The process cannot write its files.
         """
-        left = self._until - time.monotonic()
-        answer = child.ask(request, min(self._each, left)) if left > 0 else {}
+        left, each = self._until - time.monotonic(), min(each, self._each)
+        answer = child.ask(request, min(each, left)) if left > 0 else {}
         if answer and answer["outcome"] == "unwritten":
             with writing(self._folder, "give another folder with --out"):
                 raise OSError(*answer["error"])
-        if answer and (answer["outcome"] != Outcome.HANG or left > self._each):
+        if answer and (answer["outcome"] != Outcome.HANG or left > each):
             return answer
         raise DeadlineError(
             f"the time of {argument('timeout')} is over; what was found is kept, and the same "
             "command goes on there"
         )
 
-    def run(self, way: Way, module: Module, options: Options = (), attempt: int = 0) -> Ran:
-        """What becomes of a module in a way; each attempt is kept."""
+    def run(
+        self,
+        way: Way,
+        module: Module,
+        options: Options = (),
+        attempt: int = 0,
+        each: float = math.inf,
+    ) -> Ran:
+        """What becomes of a module in a way, within so many seconds; each attempt is kept."""
         options = [*way.options, *options]
         identity = [*self._identity(way), way.interpret, options, attempt]
         text = json.dumps([*identity, self._devices, module.digest])
@@ -164,7 +175,7 @@ class Ways:
         record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
         with writing(self._folder, "give another folder with --out"):
             if not record.exists():
-                write_json(self._asked(way, module, options, kept), record)
+                write_json(self._asked(way, module, options, kept, each), record)
         answer = read_json(record, "a run of pyreactant bisect")
         if answer["outcome"] != Outcome.RAN:
             return Ran(Outcome(answer["outcome"]), answer["message"])
@@ -183,7 +194,9 @@ class Ways:
         own = (ran for ran in runs if ran.outcome is failure.outcome)
         return any(ran.outcome is not Outcome.RAN or wrong(ran.results) for ran in own)
 
-    def _asked(self, way: Way, module: Module, options: Options, out: Path) -> dict[str, Any]:
+    def _asked(
+        self, way: Way, module: Module, options: Options, out: Path, each: float
+    ) -> dict[str, Any]:
         source, inputs = self._folder / "module.mlir", self._folder / "inputs.npz"
         source.write_text(module.text)
         save_arrays(inputs, module.inputs)
@@ -197,7 +210,10 @@ class Ways:
             "interpret": way.interpret,
             "out": str(out),
         }
-        answer = self.ask(self._child(way), request)
+        start = time.monotonic()
+        answer = self.ask(self._child(way), request, each)
+        if answer["outcome"] == Outcome.RAN:
+            self.slowest = max(self.slowest, time.monotonic() - start)
         self.ends[way, Outcome(answer["outcome"])] += 1
         return answer
 
