@@ -32,7 +32,7 @@ from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.operations import Operations
-from .faults.subject import Oracle, Reason, Subject, Wrong
+from .faults.subject import Oracle, Subject
 from .inputs import SPECIAL
 from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.sources import PlacedSource, Transposed
@@ -124,9 +124,7 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
             if product is not None and product.passed:
                 method = product.method
                 measure = partial(_by_freivalds, subject.oracle, product, run.seed)
-        # Outputs of one program often have the same fault.
-        hints = next((v.kinds for verdicts in outputs for v in verdicts if v.kinds), ())
-        verdicts = _verdicts(run, name, subject, measure, method, hints)
+        verdicts = _verdicts(run, name, subject, measure, method)
         if short_sums := _advice(run, number):
             verdicts = [
                 replace(v, text=f"{v.text}; {short_sums}") if v.kind in _OF_SHORT_SUMS else v
@@ -217,12 +215,10 @@ def _output(
     )
 
 
-def _operations(
-    run: CaseRun, number: int, sources: Sequence[Source]
-) -> Callable[[Wrong], Reason | None] | None:
-    """What tells by a user's oracle which operation differs, unless an argument is large."""
+def _operations(run: CaseRun, number: int, sources: Sequence[Source]) -> Operations | None:
+    """What tells by a user's oracle which operation differs; None for a built-in program."""
     of_class, largest = run.case.of_class, max((math.prod(x.shape) for x in sources), default=0)
-    if of_class is None or largest > _LARGEST:
+    if of_class is None:
         return None
     mesh = run.plans[f"output {number}"].sharding.mesh
 
@@ -230,7 +226,8 @@ def _operations(
         read = (source.read(whole_index(source.shape)) for source in sources)
         return [array if array.dtype.kind in "biu" else wide(array) for array in read]
 
-    return Operations(of_class, number, arrays, (*mesh.shape, mesh.size)).explain
+    counts = (*mesh.shape, mesh.size)
+    return Operations(of_class, number, arrays, counts, small=largest <= _LARGEST)
 
 
 def _local_bytes(run: CaseRun) -> int:
@@ -248,7 +245,6 @@ def _verdicts(
     subject: Subject | None,
     measure: Measure,
     method: str,
-    hints: tuple[Kind, ...] = (),
 ) -> list[BlockVerdict]:
     plan = run.plans[name]
     wanted = plan.sharding.devices_indices_map(plan.shape)
@@ -267,14 +263,13 @@ def _verdicts(
     for shard in shards:
         expected = wanted.get(shard.device.position)
         if id(shard) in measured:
-            verdict = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
+            verdict = block_verdict(subject, name, shard, expected, measured[id(shard)])
             if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
                 verdict = replace(verdict, digest=digest(shard.data))
             mapped += verdict.values.places is not None
             if mapped > _MAPPED:
                 verdict = replace(verdict, values=replace(verdict.values, places=None))
             verdicts.append(verdict)
-            hints = hints or verdict.kinds
         else:
             verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
     held = {shard.device.position for shard in shards}

@@ -113,7 +113,8 @@ def test_the_json_of_a_verdict_has_one_level() -> None:
     data = a_verdict().to_dict()
     keys = (
         "array device process index expected_index passed method error allowed ratio ulps "
-        "relative_norm wrong non_finite worst kinds matches text estimated digest sight places"
+        "relative_norm wrong non_finite worst kinds reasons matches text estimated digest sight "
+        "places"
     )
     assert {*keys.split()} <= {*data}
     assert (data["method"], data["ratio"], data["passed"]) == ("oracle", "inf", False)

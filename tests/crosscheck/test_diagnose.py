@@ -249,7 +249,34 @@ def test_lower_precision_shows_in_all_wrong_blocks() -> None:
 def test_a_kind_of_half_of_the_blocks_has_no_name() -> None:
     found = diagnosis_of(lambda d, _: wrong(Kind.FACTOR if d < 4 else Kind.UNKNOWN))
     assert found.kind == Kind.UNKNOWN
-    assert "wrong factor as well" in found.text
+    assert "the values fit wrong factor" in found.text
+
+
+def test_a_kind_of_most_blocks_has_a_name_if_no_other_one_fits_any() -> None:
+    def most(other: Kind) -> Diagnosis:
+        return diagnosis_of(lambda d, _: wrong(other if d < 2 else Kind.MASK))
+
+    assert most(Kind.UNKNOWN).kind == Kind.MASK
+    assert most(Kind.TRANSPOSED).kind == Kind.UNKNOWN
+    assert most(Kind.TRANSPOSED).also == (Kind.MASK, Kind.TRANSPOSED)
+
+
+def test_a_reason_of_one_block_does_not_speak_for_all() -> None:
+    def change(same: bool) -> str:
+        return diagnosis_of(
+            lambda d, _: wrong(Kind.UNKNOWN, reasons=("it is odd" if same or d == 3 else "",))
+        ).text
+
+    assert change(same=True).endswith("it is odd")
+    assert "it is odd" not in change(same=False)
+
+
+def test_two_kinds_that_fit_have_no_name_unless_they_are_one() -> None:
+    found = diagnosis_of(lambda d, _: wrong(Kind.SHIFTED, Kind.MASK))
+    assert (found.kind, found.also) == (Kind.UNKNOWN, (Kind.SHIFTED, Kind.MASK))
+    assert found.text.endswith("the values fit shifted block or wrong mask")
+    found = diagnosis_of(lambda d, _: wrong(Kind.MISSING_REDUCTION, Kind.PARTS))
+    assert (found.kind, found.also) == (Kind.MISSING_REDUCTION, (Kind.PARTS,))
 
 
 def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
@@ -264,8 +291,8 @@ def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
         return change(device, block) if device == 1 else {}
 
     found = diagnosis_of(alone)
-    assert (found.kind, found.also) == (Kind.PERMUTED, (Kind.TRANSPOSED,))
-    assert "the values fit transposed block as well" in found.text
+    assert (found.kind, found.also) == (Kind.UNKNOWN, (Kind.PERMUTED, Kind.TRANSPOSED))
+    assert "the values fit permuted blocks or transposed block" in found.text
 
 
 def test_blocks_that_differ_in_kind_give_the_commonest() -> None:

@@ -100,7 +100,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     ),
     (
         lambda run: change_record(run, 0, lambda r: r.update(pyreactant="0.0.9")),
-        f"written by pyreactant {__version__} (format 1), got 0.0.9 (format 1); run the cross-che",
+        f"written by pyreactant {__version__} (format 2), got 0.0.9 (format 2); run the cross-che",
     ),
     (lambda run: change_record(run, 1, lambda r: r.pop("devices")), "(KeyError('devices'))"),
     (

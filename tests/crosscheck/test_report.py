@@ -8,6 +8,7 @@ import pytest
 
 from pyreactant import FileError, __version__
 from pyreactant.check.bounds.verdict import BY_FLOAT32, Verdict
+from pyreactant.check.records.records import SCHEMA
 from pyreactant.check.report.data import Outcome, Result
 from pyreactant.check.report.report import Report
 from pyreactant.check.report.text import ratio_text
@@ -49,7 +50,7 @@ def test_reports_that_are_none(tmp_path: Path) -> None:
         ("{", "truncated or damaged"),
         ("[]", "not a report"),
         ("{}", "None"),
-        (f'{{"schema": 1, "pyreactant": "{__version__}"}}', "KeyError"),
+        (f'{{"schema": {SCHEMA}, "pyreactant": "{__version__}"}}', "KeyError"),
     ):
         path.write_text(text)
         with pytest.raises(FileError, match=why):

@@ -150,6 +150,15 @@ _OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
 _NAMES_IT = (Kind.ONE_PROCESS, Kind.LOWER_PRECISION)
 """Kinds whose reason names the process if only one has wrong blocks."""
 
+_ALIKE = (
+    {*_OF_ORDERS, Kind.AXES_SWAPPED, Kind.COLUMN_MAJOR},
+    {Kind.MISSING_REDUCTION, Kind.PARTS},
+    {Kind.VARIANCE, Kind.FACTOR},
+    {Kind.UNINITIALISED, Kind.NON_FINITE},
+    {Kind.TRANSPOSED, Kind.DIMENSION},
+)
+"""Kinds that are one fault in other words. Else a kind is named only if no other one fits."""
+
 _MOST = 8  # devices or processes listed before "and N more"
 
 
@@ -207,17 +216,20 @@ def diagnose(
         reasons = [(Kind.COPIES, copies_text(apart))]
     kinds = list(dict.fromkeys(kind for kind, _ in reasons))
     devices = tuple(sorted({verdict.device for verdict in wrong}))
+    shown = _worst([verdict for verdict in wrong if kinds[0] in verdict.kinds] or wrong)
     which = "the worst" if len(wrong) > 1 else "the block"
     parts = [
         f"{what}: {name} {_finding(kinds[0], reasons[0][1])}",
         _extent(len(wrong), len(blocks), processes, devices),
         # Those of one process that differs name it themselves.
         *([f"only {alone} has wrong blocks"] if alone and kinds[0] not in _NAMES_IT else []),
-        f"{which} is on {_worst(wrong).text.removeprefix(f'{name} on ')}",
+        f"{which} is on {shown.text.removeprefix(f'{name} on ')}",
+        *filter(None, [_reason(kinds[0], shown, wrong)]),
         *([repeats_text(repeats)] if repeats else []),
     ]
     if kinds[1:]:
-        parts.append(f"the values fit {' or '.join(kinds[1:])} as well")
+        as_well = " as well" * (kinds[0] != Kind.UNKNOWN)
+        parts.append(f"the values fit {' or '.join(kinds[1:])}{as_well}")
     return Diagnosis(
         passed=False,
         kind=kinds[0],
@@ -283,17 +295,19 @@ def _reasons(
         if all(_may_hold(verdict, held.get(verdict.device)) for verdict in blocks)
     ]
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
-    if not of_orders and not common:
-        # No kind fits all wrong blocks: take those that fit most of them. Lower precision would.
-        kinds: list[Kind] = [k for v in wrong for k in v.kinds if k != Kind.LOWER_PRECISION]
-        kinds = kinds or [Kind.UNKNOWN]
-        common = sorted(
-            dict.fromkeys(kinds), key=lambda kind: (-kinds.count(kind), kind != Kind.UNKNOWN)
-        )
-        common = [kind for kind in common if kind != Kind.UNKNOWN or kind == common[0]]
     if of_orders:
         common = [kind for kind in common if kind not in _OF_ORDERS]
-    return of_orders + [(kind, _description(kind, wrong)) for kind in common]
+    elif not common:
+        # A kind that fits most blocks is named if no other one fits any. Lower precision would all.
+        kinds = [k for v in wrong for k in v.kinds if k not in (Kind.UNKNOWN, Kind.LOWER_PRECISION)]
+        common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
+        if not common or 2 * kinds.count(common[0]) <= len(wrong):
+            common.insert(0, Kind.UNKNOWN)
+    found = of_orders + [(kind, _description(kind, wrong)) for kind in common]
+    several = {kind for kind, _ in found}
+    if len(several) > 1 and not any(several <= alike for alike in _ALIKE):
+        found.insert(0, (Kind.UNKNOWN, ""))
+    return found
 
 
 def _of_one_process(
@@ -314,7 +328,8 @@ def _of_one_process(
     right = [block.index for block in blocks if block.passed]
     if not own and any(block.index in right for block in blocks if not block.passed):
         return [(Kind.ONE_PROCESS, f"only {named} has wrong blocks, and others have right copies")]
-    return own or [(Kind.UNKNOWN, "")]
+    unknown = [reason for reason in reasons[:1] if reason[0] == Kind.UNKNOWN]
+    return unknown + own or [(Kind.UNKNOWN, "")]
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:
@@ -345,6 +360,14 @@ def _description(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
         if count < len(wrong)
         else ""
     )
+
+
+def _reason(kind: Kind, shown: BlockVerdict, wrong: Sequence[BlockVerdict]) -> str:
+    """How a kind explains the block that is shown; without a kind, what is so in all blocks."""
+    if kind == Kind.UNKNOWN and len({verdict.reasons for verdict in wrong}) > 1:
+        return ""
+    reasons = dict(zip(shown.kinds, shown.reasons, strict=False))
+    return reasons.get(kind, " or ".join(filter(None, reasons.values())))
 
 
 def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:

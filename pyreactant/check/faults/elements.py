@@ -1,7 +1,7 @@
 """Faults of elements: multiplied by a factor, at another place, or of a shorter type.
 
-Other faults than a shorter type are small, too. So its errors are compared with those of shorter
-inputs: either they are the same ones, or they are about as large and have random signs.
+Other faults than a shorter type are small, too. So the size of errors has no name: either the
+values fit into the shorter type, or the errors are those of inputs that do.
 """
 
 import itertools
@@ -22,8 +22,11 @@ from .subject import Reason, Wrong, explains, fits
 
 _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 
-_AWAY = 2.0
-"""Factors of lines that all are nearer to 1 have no name: they may come of what divides a line."""
+_ROUNDED = 2.0**-8
+"""A factor that is nearer to 1 may be a constant in a shorter type."""
+
+_NOTHING = 1e-3
+"""A factor that is nearer to 0 leaves a part out."""
 
 
 def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
@@ -43,6 +46,7 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
             if rows is None or not _holds(wrong, offset, scaled, rows, rows.size):
                 continue
             sizes = np.abs(rows)
+            # What divides a line may be a sum over a part of it, or have another mask.
             # An epsilon under the root changes the factor of a variance a little from row to row.
             middle = complex(np.median(rows.real), np.median(rows.imag))
             spread = float(np.abs(rows - middle).max())
@@ -50,12 +54,10 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
                 f"each line along dimension {axis} is multiplied by a factor of its own, of size "
                 f"{sizes.min():.4g} to {sizes.max():.4g}{beside}"
             )
-            # Another epsilon, or a mean over fewer elements, has such factors, too.
-            is_near = sizes.min() > 1 / _AWAY and sizes.max() < _AWAY
             yield (
                 _variance(wrong, middle, 4 * spread + 1e-5, beside, spread)
                 or _epsilon(wrong, offset, scaled, rows, axis)
-                or (Kind.UNKNOWN if is_near else Kind.FACTOR, own)
+                or (Kind.UNKNOWN, own)
             )
             return
 
@@ -114,7 +116,9 @@ def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
         slack = max(slack, spread / norm if norm else slack)
     shown = f"{size:.6g}" if isinstance(size, float) else f"({size:.6g})"
     text = f"it is {shown} times the right value{beside}"
-    return _variance(wrong, size, slack, beside) or (Kind.FACTOR, text)
+    hidden = abs(size) < _NOTHING or abs(size - 1) < _ROUNDED
+    kind = Kind.UNKNOWN if hidden else Kind.FACTOR
+    return _variance(wrong, size, slack, beside) or (kind, text)
 
 
 def _variance(
@@ -265,11 +269,8 @@ _SHORTER = {"bfloat16": 8, "float16": 11, "float32": 24}
 _SAME = 0.9
 """Least correlation of errors that have one cause."""
 
-_AS_LARGE = 8.0
-"""Most times that errors exceed those of bfloat16 inputs; a program rounds more than its inputs."""
-
-_RANDOM = 4.0
-"""Standard deviations that sums of errors with random signs may be away from what is usual."""
+_AS_LARGE = 2.0
+"""Most times that errors exceed those of shorter inputs, if these are their cause."""
 
 
 def lower_precision(wrong: Wrong) -> Iterator[Reason]:
@@ -290,34 +291,13 @@ def lower_precision(wrong: Wrong) -> Iterator[Reason]:
 
 def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
     """How the errors of a tile resemble those of shorter inputs; "" if they do not."""
-    shorter = _shorter(wrong.values.dtype)
-    changed = {name: _changed(wrong, value, _SHORTER[name]) for name in shorter}
-    for name, by in changed.items():
-        if np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0:
+    for name in _shorter(wrong.values.dtype):
+        by = _changed(wrong, value, _SHORTER[name])
+        alike = np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0
+        if alike and _norm(error) < _AS_LARGE * _norm(by):
             tf32 = ", or to TF32" if name == "float16" else ""
             return f"it is what inputs rounded to {name} give{tf32}"
-    bits = 1 - round(np.log2(finfo(wrong.values.dtype).eps))
-    usual = changed[shorter[0]] if shorter else _changed(wrong, value, bits - 1)
-    if not 0 < _norm(error) <= _AS_LARGE * _norm(usual):
-        return ""
-    if not all(_of_random_signs(e) for e in (error, error * np.conj(np.sign(value)))):
-        return ""
-    worst = np.abs(error).max() / np.abs(value).max()
-    return f"it is accurate to about {-np.log2(worst):.0f} bits"
-
-
-def _of_random_signs(error: np.ndarray) -> bool:
-    """Whether errors have a mean of about zero, as a whole and along the lines of a tile.
-
-    What adds or multiplies a whole line, such as a zero point or an epsilon, is no rounding.
-    """
-    total = float(np.sum(np.abs(error) ** 2))
-    for axis in (None, *range(error.ndim)):
-        sums = np.abs(np.sum(error, axis=axis)) ** 2
-        # Of random signs, the squares of n sums add up to the total, give or take sqrt(2 / n).
-        if np.sum(sums) > total * (1 + _RANDOM * math.sqrt(2 / sums.size) + _RANDOM**2 / sums.size):
-            return False
-    return True
+    return ""
 
 
 def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:

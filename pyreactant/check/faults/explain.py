@@ -7,7 +7,7 @@ tile around the worst element is compared, so the time does not depend on the bl
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -48,7 +48,9 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
     if is_float(got.dtype) and not np.isfinite(some).any():
         return "it holds NaN or infinity" if most else None
     if not np.count_nonzero(some):
-        return "it holds zeros"
+        # Memory lies in a row; a mask or a token without an expert may be anywhere.
+        at = np.flatnonzero(wrong)
+        return None if got.ravel()[at[0] : at[-1] + 1].any() or len(at) < 2 else "it holds zeros"
     if most and some.size > 3 and (some == some.flat[0]).all():
         return f"every wrong element is {some.flat[0]}"
     if not is_float(got.dtype):
@@ -104,10 +106,8 @@ def _stale(wrong: Wrong) -> Iterator[Reason]:
         same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
         # A factor that is missing, such as 1 / keep of a dropout, may leave the input.
         if same and wrong.holds(oracle.block(wrong.tile)) and not is_multiple(wrong):
-            yield (
-                Kind.UNINITIALISED,
-                f"{_some(wrong)} the block of input {number} at the same place",
-            )
+            # So may a layer that is left out.
+            yield Kind.UNKNOWN, f"{_some(wrong)} the block of input {number} at the same place"
 
 
 def _stale_input(wrong: Wrong) -> Iterator[Reason]:
@@ -146,83 +146,84 @@ def _non_finite(wrong: Wrong) -> Iterator[Reason]:
         yield Kind.NON_FINITE, f"{some} from the oracle in NaN or infinity"
 
 
-REASONS: list[tuple[Kind, Test]] = [
-    (Kind.UNINITIALISED, _uninitialised),
-    (Kind.UNINITIALISED, _stale),
-    (Kind.MISSING_REDUCTION, partial(partial_sum, own=True)),
-    (Kind.MISSING_REDUCTION, equal_parts),
-    (Kind.TRANSPOSED, transposed),
-    (Kind.HALO, wrong_halo),
-    (Kind.SHIFTED, shifted),
-    (Kind.MISSING_REDUCTION, own_part_alone),
+EXACT: list[Test] = [
+    _stale,
+    partial(partial_sum, own=True),
+    transposed,
+    wrong_halo,
+    shifted,
+    _off_by_rounding,
+    altered_operation,
 ]
-"""Every one that fits is reported."""
+"""Every one that fits is reported: the values are those of one fault, as far as is known."""
 
-LAST_REASONS: list[tuple[Kind, Test]] = [
-    (Kind.MISSING_REDUCTION, partial(partial_sum, own=False)),
-    (Kind.PARTS, lost_parts),
-    (Kind.ROUNDING, _off_by_rounding),
-    (Kind.MASK, altered_operation),
-    (Kind.FACTOR, wrong_factor),
-    (Kind.LOWER_PRECISION, lower_precision),
-    (Kind.NON_FINITE, _non_finite),
+GUESSED: list[Test] = [
+    _uninitialised,
+    partial(partial_sum, own=False),
+    own_part_alone,
+    lost_parts,
+    equal_parts,
+    wrong_factor,
+    _non_finite,
 ]
-"""Tried in this order if none of `REASONS` fits; the first that names a kind is reported.
+"""Tried if nothing of `EXACT` fits: an operation of a program may show the same."""
 
-One of an unknown kind, which says how the values differ where several kinds fit, if none does.
-"""
+LAST: list[Test] = [lower_precision]
 
 
 _RUN = 8  # elements of another block that are compared first
 
 
-def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], list[Index]]:
-    """Every reason that fits, the likeliest first, and the blocks that have the same values.
+def explain(wrong: Wrong) -> tuple[list[Reason], list[Index]]:
+    """Every reason that fits, one of each kind, and the blocks that have the same values.
 
-    Args:
-        wrong: The wrong block.
-        hints: Kinds found for other blocks of the array. If one of these fits, no other kind
-            is tried.
+    Tests that explained another block of the array come first, and others only if none fits.
     """
     matches = [
         block
         for block in matching(wrong.subject, wrong.got, wrong.block)
         if wrong.holds(wrong.oracle.block(moved(wrong.tile, wrong.block, block)))
     ]
-    permuted = [(Kind.PERMUTED, f"it holds block {block_text(block)}") for block in matches[:1]]
-    for kinds in (hints, None):
-        reasons = [
-            reason
-            for kind, test in (REASONS if kinds is None else REASONS + LAST_REASONS)
-            if kinds is None or kind in kinds
-            for reason in _fitting(test, wrong)
-        ]
-        if permuted and (kinds is None or Kind.PERMUTED in kinds):
-            reasons += permuted
-        if reasons:
-            return sorted(reasons, key=lambda reason: _ORDER.index(reason[0])), matches
-    unnamed: list[Reason] = []
-    for _, test in LAST_REASONS:
-        reasons = _fitting(test, wrong)
-        if any(kind != Kind.UNKNOWN for kind, _ in reasons):
-            return reasons, matches
-        unnamed += reasons
+    reasons = [(Kind.PERMUTED, f"it holds block {block_text(block)}") for block in matches[:1]]
+    search = wrong.subject.search
+    reasons += _first(wrong, search.tests) or _first(wrong, [*EXACT, *GUESSED, *LAST])
     late = "the search for its kind was given up, because the oracle is slow"
-    return unnamed[:1] or [(Kind.UNKNOWN, late * wrong.subject.search.over)], matches
+    first = dict(reversed(reasons or [(Kind.UNKNOWN, late * search.over)]))
+    named = [kind for kind in first if kind != Kind.UNKNOWN] or [Kind.UNKNOWN]
+    return [(kind, first[kind]) for kind in Kind if kind in named], matches
 
 
-_ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
+def _first(wrong: Wrong, tests: Collection[Test]) -> list[Reason]:
+    """The reasons of some tests, the most certain ones that there are."""
+    exact, guessed, last = ([t for t in s if t in tests] for s in (EXACT, GUESSED, LAST))
+    return (
+        _fitting(exact, wrong) or _certain(wrong, _fitting(guessed, wrong)) or _fitting(last, wrong)
+    )
 
 
-def _fitting(test: Test, wrong: Wrong) -> list[Reason]:
-    """The reasons of one test; none if the oracle cannot compute the faulty values."""
-    start = time.thread_time()
-    try:
-        return list(test(wrong))
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        return []
-    finally:
-        wrong.subject.search.seconds += time.thread_time() - start
+def _certain(wrong: Wrong, reasons: list[Reason]) -> list[Reason]:
+    """Guesses without their kinds if no operation of a user's oracle could be ruled out."""
+    operations = wrong.subject.operations
+    if operations is None or operations.known:
+        return reasons
+    return [(Kind.UNKNOWN, text) for kind, text in reasons]
+
+
+def _fitting(tests: Sequence[Test], wrong: Wrong) -> list[Reason]:
+    """The reasons of several tests; none of one for which the oracle cannot compute the values."""
+    reasons: list[Reason] = []
+    for test in tests:
+        start, search = time.thread_time(), wrong.subject.search
+        try:
+            found = list(test(wrong))
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            continue
+        finally:
+            search.seconds += time.thread_time() - start
+        reasons += found
+        if found:
+            search.tests.add(test)
+    return reasons
 
 
 def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:
@@ -249,7 +250,6 @@ def block_verdict(
     shard: Shard,
     expected: Index | None,
     verdict: Verdict,
-    hints: Sequence[Kind] = (),
 ) -> BlockVerdict:
     """The verdict on a block of the right shape.
 
@@ -259,9 +259,8 @@ def block_verdict(
         shard: The block and its device.
         expected: Index that belongs on that device; None if the device is not in the mesh.
         verdict: Result of comparing the data with the oracle at the shard's index.
-        hints: Kinds found for other wrong blocks of the array.
     """
-    kinds: list[Kind] = []
+    reasons: list[Reason] = []
     matches, parts = None, []
     if not verdict.passed:
         assert subject is not None
@@ -271,18 +270,17 @@ def block_verdict(
             blocks: list[Index] = []
         else:
             wrong = Wrong(subject, shard.device.position, shard.data, shard.index, verdict)
-            reasons, blocks = explain(wrong, hints)
-        kinds = list(dict.fromkeys(kind for kind, _ in reasons))
+            reasons, blocks = explain(wrong)
         matches = [plain_index(index) for index in blocks]
-        parts = [_error_text(verdict), *filter(None, [" or ".join(t for _, t in reasons)])]
+        parts = [_error_text(verdict)]
     if shard.index != expected:
-        kinds.append(Kind.WRONG_DEVICES)
+        reasons.append((Kind.WRONG_DEVICES, ""))
         must = "the device is not in the mesh"
         if expected is not None:
             must = f"the device must hold block {block_text(expected)}"
         parts.insert(0, must)
     text = f", block {block_text(shard.index)}: {'; '.join(parts)}" if parts else ""
-    whole = _of_device(name, shard.device, shard.index, expected, kinds, text)
+    whole = _of_device(name, shard.device, shard.index, expected, reasons, text)
     values = replace(verdict, worst=None, places=None) if verdict.passed else verdict
     return replace(whole, values=values, matches=matches)
 
@@ -292,7 +290,7 @@ def _of_device(
     device: Device,
     index: Index | None,
     expected: Index | None,
-    kinds: Sequence[Kind],
+    reasons: Sequence[Reason],
     text: str,
 ) -> BlockVerdict:
     """The verdict on what a device holds; `text` goes on after the name of the device."""
@@ -303,7 +301,8 @@ def _of_device(
         process=device.process_index,
         index=None if index is None else plain_index(index),
         expected_index=None if expected is None else plain_index(expected),
-        kinds=tuple(kinds),
+        kinds=tuple(kind for kind, _ in reasons),
+        reasons=tuple(text for _, text in reasons),
         text=where + text if text else "",
     )
 
@@ -311,7 +310,7 @@ def _of_device(
 def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
     """The verdict on a device that should hold a block and holds none."""
     text = f": it holds no block and must hold {block_text(expected)}"
-    return _of_device(name, device, None, expected, [Kind.FEWER_DEVICES], text)
+    return _of_device(name, device, None, expected, [(Kind.FEWER_DEVICES, "")], text)
 
 
 def misshapen(
@@ -325,7 +324,7 @@ def misshapen(
         f": it holds {got.dtype.name}{list(got.shape)} for block {block_text(shard.index)} of "
         f"dtype {dtype}"
     )
-    whole = _of_device(name, shard.device, shard.index, expected, [Kind.STRUCTURE], text)
+    whole = _of_device(name, shard.device, shard.index, expected, [(Kind.STRUCTURE, "")], text)
     return replace(whole, matches=matches)
 
 

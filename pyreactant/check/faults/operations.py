@@ -17,7 +17,7 @@ from ...base.imports import users_line
 from ..bounds.expected import Expected
 from ..bounds.tracked import UnknownOperationError
 from ..records.verdict import Kind
-from .subject import Reason, Wrong, explains
+from .subject import Reason, Wrong, explains, fits
 
 _PATIENCE = 5.0
 """Seconds of processor time that the altered runs of an output may take."""
@@ -26,8 +26,11 @@ _MOST_PARTS = 8
 
 _EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
 
-_SMALL = 2e-2
+_SMALL = 2e-3
 """A constant summand up to this is an epsilon."""
+
+_AS_NEAR = 1.5
+"""Alterations that are this much farther off than the nearest one explain the values as well."""
 
 Alteration = tuple[Kind, str, Callable[..., Any]]
 """A kind, how an operation differs, and what it then gives."""
@@ -69,6 +72,7 @@ class Operations:
         number: Number of the output.
         arrays: The arguments, whole.
         counts: Sizes of the mesh, into which a summed dimension may be cut.
+        small: Whether the arguments are so small that the oracle may run many times.
     """
 
     def __init__(
@@ -77,24 +81,28 @@ class Operations:
         number: int,
         arrays: Callable[[], Sequence[np.ndarray]],
         counts: Sequence[int],
+        *,
+        small: bool = True,
     ) -> None:
-        self._of_class, self._number = of_class, number
+        self._of_class, self._number, self._small = of_class, number, small
         self._arrays = functools.cache(arrays)
         self._counts = sorted({n for n in counts if 1 < n <= _MOST_PARTS})
         self._matched: list[_Match] = []
         self._spent = 0.0
 
-    def explain(self, wrong: Wrong) -> Reason | None:
-        """The alteration that gives the wrong values of a block; None if there is none."""
+    def explain(self, wrong: Wrong) -> list[Reason]:
+        """The alterations that give the values of a block, one of each kind, the nearest first."""
         known = [_match(wrong, m.choice, m.reason, m.result, 1) for m in self._matched]
         fitting = [match for match in known if match is not None]
         if not fitting:
             fitting = self._tried(wrong)
             self._matched += fitting
-        return min(fitting, key=lambda match: match.off).reason if fitting else None
+        fitting.sort(key=lambda match: match.off)
+        near = [m.reason for m in fitting if m.off <= _AS_NEAR * fitting[0].off]
+        return [*{reason[0]: reason for reason in reversed(near)}.values()][::-1]
 
     def _tried(self, wrong: Wrong) -> list[_Match]:
-        """The best of all alterations that explain a block; those like one that matched first."""
+        """All alterations that explain a block; those like one that matched before come first."""
         choices = _choices(self._steps)
         like = [c for c in choices if any(match.is_sibling(c) for match in self._matched)]
         fitting: list[_Match] = []
@@ -108,7 +116,7 @@ class Operations:
             if result is not None:
                 match = _match(wrong, choice, reason, result, len(choices))
                 fitting += [] if match is None else [match]
-        return sorted(fitting, key=lambda match: match.off)[:1]
+        return fitting
 
     def _chosen(
         self, choice: _Choice, steps: Iterator[int], alterations: Iterator[Alteration]
@@ -127,10 +135,17 @@ class Operations:
             raise UnknownOperationError("the oracle took another branch")
         return next((new for kind, text, new in alterations if (kind, text) == reason), None)
 
+    @property
+    def known(self) -> bool:
+        """Whether the oracle's operations are seen, so that one of them may be ruled out."""
+        return bool(self._steps)
+
     @functools.cached_property
     def _steps(self) -> list[_Step]:
-        """All operations; none if the oracle is so slow that too few would be tried."""
+        """All operations; none of large arguments, or if too few would be tried in time."""
         steps: list[_Step] = []
+        if not self._small:
+            return steps
 
         def note(alterations: Iterator[Alteration]) -> None:
             steps.append(_Step([(kind, text) for kind, text, _ in alterations], users_line()))
@@ -175,7 +190,7 @@ def _choices(steps: Sequence[_Step]) -> list[_Choice]:
 def _match(
     wrong: Wrong, choice: _Choice, reason: Reason, result: np.ndarray, tries: int
 ) -> _Match | None:
-    """The match if a result explains a block.
+    """The match if a result explains a block, also its elements that are right.
 
     Other values than the right ones have the same relative bound, as far as is known.
     """
@@ -192,6 +207,8 @@ def _match(
             faulty = Expected(value, np.maximum(right.bound, usual * np.abs(value)))
         if not explains(wrong.values, right, faulty, wrong.wrong, tries=tries):
             return None
+        if not fits(wrong.values, faulty):
+            return None
         return _Match(
             choice, reason, result, float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers)))
         )
@@ -199,10 +216,9 @@ def _match(
 
 def altered_operation(wrong: Wrong) -> Iterator[Reason]:
     """The values of the oracle with one of its operations altered."""
-    explain = wrong.subject.operations if wrong.output else None
-    reason = None if explain is None else explain(wrong)
-    if reason is not None:
-        yield reason
+    operations = wrong.subject.operations if wrong.output else None
+    if operations is not None:
+        yield from operations.explain(wrong)
 
 
 def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int]) -> type:
@@ -216,6 +232,7 @@ def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int
     class Watched(np.ndarray):
         added: tuple[Any, Any] | None = None
         root: Any = None
+        of_squares = by_value = False
 
         def __array_ufunc__(
             self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any
@@ -227,19 +244,22 @@ def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int
             if out is None:
                 return result
             plain(out[0])[...] = plain(result)
+            if isinstance(out[0], Watched):
+                out[0].of_squares = getattr(result, "of_squares", False)
             return out[0]
 
         def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
             if function in RULES:
                 given = tuple(map(plain, args))
-                return call(function, function, given, {k: plain(v) for k, v in options.items()})
+                plain_options = {name: plain(option) for name, option in options.items()}
+                return call(function, function, given, plain_options, args)
             result = super().__array_function__(function, types, args, options)
             return result.view(Watched) if type(result) is np.ndarray else result
 
         def __setitem__(self, key: Any, new: Any) -> None:
             mask = plain(key)
             if isinstance(mask, np.ndarray) and mask.dtype == bool:
-                altered = choose(_of_mask(mask, "x[mask] = ..."))
+                altered = choose(_weaker(_of_mask(mask, "x[mask] = ..."), [key]))
                 mask = mask if altered is None else altered()
             super().__setitem__(mask, new)
 
@@ -248,6 +268,7 @@ def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int
 
     def call(name: Any, function: Any, args: Any, options: Any, inputs: Any = ()) -> Any:
         own = RULES[name](args, options, counts) if name in RULES else iter(())
+        own = _weaker(own, inputs)
         altered = choose(itertools.chain(own, _epsilon_elsewhere(name, inputs)))
         result = function(*args, **options) if altered is None else altered()
         if not isinstance(result, (np.ndarray, np.generic)):
@@ -257,12 +278,50 @@ def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int
             array.added = args
         if name == _SQRT:
             array.root = args[0]
+        compared = isinstance(name, tuple) and name in COMPARISONS
+        array.by_value = (compared and any(_of_values(x) for x in inputs)) or (
+            array.dtype == bool and any(getattr(x, "by_value", False) for x in inputs)
+        )
+        array.of_squares = _is_square(name, args) or (
+            name == (np.add, "reduce") and getattr(inputs[0], "of_squares", False)
+        )
         return array
 
     return Watched
 
 
 _ADD, _SQRT = (np.add, "__call__"), (np.sqrt, "__call__")
+
+
+def _weaker(alterations: Iterator[Alteration], inputs: Sequence[Any]) -> Iterator[Alteration]:
+    """Alterations with a kind that says less where another one would show the same.
+
+    A division by n - 1 is that of a variance only if it divides squares; a mask that is computed
+    from values may be an activation.
+    """
+    squares, by_value = (
+        any(getattr(x, name, False) for x in inputs) for name in ("of_squares", "by_value")
+    )
+    for kind, text, new in alterations:
+        if kind == Kind.VARIANCE and not squares:
+            yield Kind.FACTOR, text, new
+        else:
+            yield Kind.UNKNOWN if kind == Kind.MASK and by_value else kind, text, new
+
+
+def _of_values(x: Any) -> bool:
+    """Whether an argument has fractions that were computed from the program's inputs."""
+    return hasattr(x, "by_value") and x.ndim > 0 and x.dtype.kind in "fc"
+
+
+def _is_square(name: Any, args: Any) -> bool:
+    """Whether an operation squares numbers, or multiplies an array with itself turned round."""
+    if name == (np.power, "__call__"):
+        return np.ndim(args[1]) == 0 and args[1] == 2
+    products = ((np.multiply, "__call__"), (np.matmul, "__call__"))
+    return name == (np.square, "__call__") or (
+        name in products and np.may_share_memory(args[0], args[1])
+    )
 
 
 def _epsilon_elsewhere(name: Any, inputs: Sequence[Any]) -> Iterator[Alteration]:
@@ -326,21 +385,24 @@ def _triangle(function: Any) -> Rule:
 
 
 def _comparison(ufunc: Any) -> Rule:
-    """A comparison of whole numbers that is off by one."""
+    """A comparison of whole numbers that is off by one; equal ones may be shifted labels."""
+    kind = Kind.UNKNOWN if ufunc is np.equal else Kind.MASK
 
     def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
         if all(np.asarray(x).dtype.kind in "iu" for x in args):
             for by in (1, -1):
                 text = f"with numbers in {ufunc.__name__} that are off by {by:+d}"
-                yield Kind.MASK, text, lambda by=by: ufunc(args[0], args[1] + by)
+                yield kind, text, lambda by=by: ufunc(args[0], args[1] + by)
 
     return rule
 
 
-def _of_two_values(x: Any) -> bool:
-    """Whether a factor or a summand is a mask: an array of two values at most."""
+def _is_mask(x: Any) -> bool:
+    """Whether a factor or a summand is a mask: an array of zeros and one other value."""
     values = np.asarray(x)
-    return values.ndim > 0 and values.size > 2 and len(np.unique(values)) == 2
+    return (
+        values.ndim > 0 and values.size > 2 and len(found := np.unique(values)) == 2 and 0 in found
+    )
 
 
 def _factor(ufunc: Any, inverse: Any) -> Rule:
@@ -351,7 +413,7 @@ def _factor(ufunc: Any, inverse: Any) -> Rule:
                 continue
             if _is_number(constant) and np.ndim(rest) and constant not in (0, 1):
                 yield from _other_factors(ufunc, inverse, rest, constant)
-            elif ufunc is np.multiply and _of_two_values(constant):
+            elif ufunc is np.multiply and _is_mask(constant):
                 for kind, text, altered in _of_mask(np.asarray(constant), ufunc.__name__):
                     yield kind, text, lambda rest=rest, a=altered: rest * a()
 
@@ -391,7 +453,7 @@ def _summand(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alterat
                 if other != constant:
                     text = f"with an epsilon of {other:.3g} instead of {float(constant):.3g}"
                     yield Kind.EPSILON, text, lambda rest=rest, other=other: rest + other
-        elif _of_two_values(constant):
+        elif _is_mask(constant):
             for kind, text, altered in _of_mask(np.asarray(constant), "add"):
                 yield kind, text, lambda rest=rest, a=altered: rest + a()
 
@@ -496,8 +558,9 @@ RULES: dict[Any, Rule] = {
     _ADD: _other_sign(np.add, np.subtract),
     (np.subtract, "__call__"): _other_sign(np.subtract, np.add),
 } | {(ufunc, "reduce"): _reduction(ufunc) for ufunc in (np.add, np.maximum, np.minimum)}
-RULES |= {
+COMPARISONS = {
     (ufunc, "__call__"): _comparison(ufunc)
     for ufunc in (np.less, np.less_equal, np.greater, np.greater_equal, np.equal)
 }
+RULES |= COMPARISONS
 """By function of NumPy, or ufunc and method."""

@@ -77,8 +77,12 @@ def positions_along(
 
 
 def equal_parts(wrong: Wrong) -> Iterator[Reason]:
-    """A sum over devices with equal values that was omitted or done twice."""
+    """A sum over devices with equal values that was omitted or done twice.
+
+    In a user's program it may as well be a factor that is left out or used twice.
+    """
     mesh = wrong.subject.plan.sharding.mesh
+    kind = Kind.MISSING_REDUCTION if wrong.subject.operations is None else Kind.FACTOR
     for count in range(1, len(mesh.axis_names) + 1):
         for axes in itertools.combinations(mesh.axis_names, count):
             n = math.prod(mesh.axis_size(axis) for axis in axes)
@@ -88,7 +92,7 @@ def equal_parts(wrong: Wrong) -> Iterator[Reason]:
                 (n, f"it is {n} times the right value, as if summed twice over {over}"),
             ):
                 if n > 1 and wrong.holds(times(wrong.right, factor)):
-                    yield Kind.MISSING_REDUCTION, text
+                    yield kind, text
                     return
 
 
@@ -107,8 +111,10 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
 
     What the other parts' elements change tells the kind: a whole line misses a reduction, its ends
     a halo. If they do not change a wrong element, it is wrong for another reason, as if a device
-    counted its positions from 0.
+    counted its positions from 0. A user's program may as well have a mask or a scan that begins
+    anew in each part; where one reduction explains the values, `altered_operation` has named it.
     """
+    user = wrong.subject.operations is not None
     oracle, cuts = wrong.output, wrong.subject.plan.sharding.cuts(len(wrong.shape))
     cut = [dimension for dimension, count in enumerate(cuts) if count > 1]
     for dimensions in (c for n in range(1, len(cut) + 1) for c in itertools.combinations(cut, n)):
@@ -123,7 +129,7 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
             return
         ends = [d for d in dimensions if not _lines(_needs(wrong, [d]), d).all()]
         text = f"it was computed from its own part of {_dimensions(dimensions)} only"
-        yield Kind.HALO if ends else Kind.MISSING_REDUCTION, text
+        yield Kind.UNKNOWN if user else Kind.HALO if ends else Kind.MISSING_REDUCTION, text
         return
 
 
@@ -172,6 +178,7 @@ def lost_parts(wrong: Wrong) -> Iterator[Reason]:
                 if certain and _only_own(wrong.device, parts, weights):
                     text = f"of the sum over {len(parts)} parts it holds only its own"
                     yield Kind.MISSING_REDUCTION, text
+                    return
                 kind = Kind.PARTS if certain else Kind.UNKNOWN
                 yield kind, _parts_text(parts, weights)
                 return

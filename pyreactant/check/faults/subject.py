@@ -2,9 +2,8 @@
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from ..bounds.verdict import Verdict
 from ..oracle.oracle import InputOracle, OutputOracle
 from ..records.verdict import ArrayPlan, Kind
 from ..regions import around, within
+
+if TYPE_CHECKING:
+    from .operations import Operations
 
 Reason = tuple[Kind, str]
 """A kind of fault, and how it explains a block."""
@@ -46,10 +48,12 @@ class Search:
     Attributes:
         seconds: The processor time until now.
         over: Whether a test was left out because its calls of the oracle would take too long.
+        tests: The tests that explained a block.
     """
 
     seconds: float = 0.0
     over: bool = False
+    tests: set[Any] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,8 @@ class Subject:
         before: The values of the previous calls; None for inputs.
         inputs: The program's inputs; a block may hold one of them by mistake.
         input_plans: Their shapes and shardings.
-        operations: Which operation of the oracle differs, if that explains a wrong block
-            (`operations.Operations.explain`); None if the oracle's operations are unknown.
+        operations: Tells which operation of a user's oracle differs, if that explains a wrong
+            block; None for a built-in program, whose oracle and body are the same.
         known: What `few` has computed, by index.
         search: How long the kinds of its faults were searched.
     """
@@ -75,7 +79,7 @@ class Subject:
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
     input_plans: tuple[ArrayPlan, ...] = ()
-    operations: "Callable[[Wrong], Reason | None] | None" = None
+    operations: "Operations | None" = None
     known: dict[tuple[tuple[int, int], ...], Expected] = field(default_factory=dict, compare=False)
     search: "Search" = field(default_factory=lambda: Search(), compare=False)
 

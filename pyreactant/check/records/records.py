@@ -271,7 +271,7 @@ def _read_record(path: Path) -> ProcessRecord:
     return record
 
 
-SCHEMA = 1
+SCHEMA = 2
 """Format version of a cross-check's files; files of other versions are rejected."""
 
 

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     TRANSPOSED = "transposed block"
     MISSING_REDUCTION = "missing reduction"
     PARTS = "lost or repeated part of a reduction"
+    NON_FINITE = "NaN or infinity in the wrong places"
     UNINITIALISED = "stale or uninitialised block"
     HALO = "wrong halo"
     SHIFTED = "shifted block"
@@ -37,7 +38,6 @@ class Kind(StrEnum):
     LOWER_PRECISION = "lower precision"
     TYPICAL = "beyond typical rounding"
     ROUNDING = "off by rounding only"
-    NON_FINITE = "NaN or infinity in the wrong places"
     COPIES = "copies differ"
     CALLS = "calls differ"
     ONE_PROCESS = "differs on one process only"
@@ -76,9 +76,10 @@ class BlockVerdict(Plain):
             `worst` and `places` are None if the values are right.
         kinds: All kinds of fault that fit, the likeliest first; empty if the block is right.
             Several fit only if the values do not distinguish them.
+        reasons: How each of these kinds explains the block; "" if its name says all.
         matches: Other blocks of the array with these values, as [start, stop] per dimension;
             None if they were not searched.
-        text: One sentence that describes the fault; "" if passed.
+        text: Where the block is, and how its worst element is off; "" if passed.
         digest: Checksum of the bits if other devices hold copies of the block; "" if not.
     """
 
@@ -89,6 +90,7 @@ class BlockVerdict(Plain):
     expected_index: list[list[int]] | None
     values: Verdict = field(default_factory=lambda: Verdict(UNCOMPARED))
     kinds: tuple[Kind, ...] = ()
+    reasons: tuple[str, ...] = ()
     matches: list[list[list[int]]] | None = None
     text: str = ""
     digest: str = ""
