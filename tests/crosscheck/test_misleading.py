@@ -88,10 +88,10 @@ def balanced(x: Any, of: Any, load: float = 0.01) -> Any:
     return x @ x + load * x.max()
 
 
-def routed(x: Any, of: Any, top: int = 3) -> Any:
+def routed(x: Any, of: Any, lost: int = -1) -> Any:
     """Rows without an expert are zeros, and no unwritten memory."""
     expert = of.argmax(x[:, :4], axis=1)
-    return of.tanh(x) * (expert <= top)[:, None]
+    return of.tanh(x) * (expert != lost)[:, None]
 
 
 def mean_loss(x: Any, of: Any, less: int = 0) -> Any:
@@ -106,9 +106,9 @@ def one_hot(x: Any, of: Any, moved: int = 0) -> Any:
     return of.where(hot, of.tanh(x), 0.0) + x
 
 
-def leaky(x: Any, of: Any, slope: float = 0.1) -> Any:
+def squares(x: Any, of: Any, least: float = 0.0) -> Any:
     """A branch on values is no mask."""
-    return of.where(x > 0.0, x, slope * x) @ x
+    return of.where(x > least, x, x * x) @ x
 
 
 def noisy(x: Any, of: Any, noise: float = 0.0) -> Any:
@@ -119,12 +119,6 @@ def noisy(x: Any, of: Any, noise: float = 0.0) -> Any:
 def skipped(x: Any, of: Any, step: float = 0.3) -> Any:
     """A result that is the input is no unwritten memory."""
     return x - step * of.tanh(x @ x)
-
-
-def carried(x: Any, of: Any, parts: int = 1) -> Any:
-    """A scan that begins anew in each part."""
-    whole = of.split(x, parts, axis=1)
-    return of.concatenate([of.cumsum(of.tanh(y), axis=1) for y in whole], axis=1)
 
 
 FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
@@ -150,13 +144,12 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (balanced, {"load": 0.0}, Kind.UNKNOWN),
     (waves, {"middle": 3.0, "height": 0.5}, Kind.UNKNOWN),
     (waves, {"middle": 1.001}, Kind.UNKNOWN),
-    (routed, {"top": 2}, Kind.UNKNOWN),
+    (routed, {"lost": 2}, Kind.UNKNOWN),
     (mean_loss, {"less": 1}, Kind.FACTOR),
     (one_hot, {"moved": 1}, Kind.UNKNOWN),
-    (leaky, {"slope": 1.0}, Kind.UNKNOWN),
+    (squares, {"least": -9.0}, Kind.UNKNOWN),
     (noisy, {"noise": 1e-3}, Kind.UNKNOWN),
     (skipped, {"step": 0.0}, Kind.UNKNOWN),
-    (carried, {"parts": 4}, Kind.UNKNOWN),
 ]
 
 

@@ -291,20 +291,26 @@ def lower_precision(wrong: Wrong) -> Iterator[Reason]:
 
 def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
     """How the errors of a tile resemble those of shorter inputs; "" if they do not."""
-    for name in _shorter(wrong.values.dtype):
-        by = _changed(wrong, value, _SHORTER[name])
+    count = len(wrong.oracle.sources) if isinstance(wrong.oracle, OutputOracle) else 0
+    numbers: list[int | None] = [None, *(range(count) if count > 1 else ())]
+    for name, number in itertools.product(_shorter(wrong.values.dtype), numbers):
+        by = _changed(wrong, value, _SHORTER[name], number)
         alike = np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0
         if alike and _norm(error) < _AS_LARGE * _norm(by):
             tf32 = ", or to TF32" if name == "float16" else ""
-            return f"it is what inputs rounded to {name} give{tf32}"
+            which = "inputs" if number is None else f"input {number}"
+            return f"it is what rounding {which} to {name} gives{tf32}"
     return ""
 
 
-def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:
-    """How far shorter inputs move the right values; nowhere if the program has none."""
+def _changed(wrong: Wrong, value: np.ndarray, bits: int, number: int | None) -> np.ndarray:
+    """How far shorter inputs, or one of them, move the right values; nowhere without inputs."""
     if not isinstance(wrong.oracle, OutputOracle):
         return np.zeros_like(value)
-    oracle = wrong.output.reading(Rounded(source, bits) for source in wrong.oracle.sources)
+    oracle = wrong.output.reading(
+        Rounded(source, bits) if number in (None, n) else source
+        for n, source in enumerate(wrong.oracle.sources)
+    )
     with np.errstate(all="ignore"):
         return oracle.block(wrong.tile).numbers - value
 

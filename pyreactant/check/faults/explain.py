@@ -189,12 +189,14 @@ def explain(wrong: Wrong) -> tuple[list[Reason], list[Index]]:
     reasons += _first(wrong, search.tests) or _first(wrong, [*EXACT, *GUESSED, *LAST])
     late = "the search for its kind was given up, because the oracle is slow"
     first = dict(reversed(reasons or [(Kind.UNKNOWN, late * search.over)]))
-    named = [kind for kind in first if kind != Kind.UNKNOWN] or [Kind.UNKNOWN]
-    return [(kind, first[kind]) for kind in Kind if kind in named], matches
+    return [(kind, first[kind]) for kind in Kind if kind in first], matches
 
 
 def _first(wrong: Wrong, tests: Collection[Test]) -> list[Reason]:
-    """The reasons of some tests, the most certain ones that there are."""
+    """The reasons of some tests, the most certain ones that there are.
+
+    One without a kind that gives the values exactly leaves no other kind certain.
+    """
     exact, guessed, last = ([t for t in s if t in tests] for s in (EXACT, GUESSED, LAST))
     return (
         _fitting(exact, wrong) or _certain(wrong, _fitting(guessed, wrong)) or _fitting(last, wrong)
@@ -204,9 +206,9 @@ def _first(wrong: Wrong, tests: Collection[Test]) -> list[Reason]:
 def _certain(wrong: Wrong, reasons: list[Reason]) -> list[Reason]:
     """Guesses without their kinds if no operation of a user's oracle could be ruled out."""
     operations = wrong.subject.operations
-    if operations is None or operations.known:
-        return reasons
-    return [(Kind.UNKNOWN, text) for kind, text in reasons]
+    if operations is not None and not operations.known:
+        return [(Kind.UNKNOWN, text) for _, text in reasons]
+    return [reason for reason in reasons if reason[0] != Kind.UNKNOWN] or reasons
 
 
 def _fitting(tests: Sequence[Test], wrong: Wrong) -> list[Reason]:

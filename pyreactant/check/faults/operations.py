@@ -24,7 +24,7 @@ _PATIENCE = 5.0
 
 _MOST_PARTS = 8
 
-_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
+_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 _SMALL = 2e-3
 """A constant summand up to this is an epsilon."""
@@ -351,12 +351,17 @@ def _is_small(x: Any) -> bool:
 
 
 def _of_mask(mask: np.ndarray, name: str) -> Iterator[Alteration]:
-    """A mask that is moved by one, or that keeps everything."""
+    """A mask that is moved by one, or that keeps everything.
+
+    One element in each line is a label or an index, which may be shifted.
+    """
     for axis, by in itertools.product(range(mask.ndim), (1, -1)):
         if mask.shape[axis] > 2:
             at = np.clip(np.arange(mask.shape[axis]) - by, 0, mask.shape[axis] - 1)
             text = f"with the mask of {name} moved by {by:+d} along dimension {axis}"
-            yield Kind.MASK, text, lambda axis=axis, at=at: np.take(mask, at, axis)
+            is_label = bool((np.count_nonzero(mask, axis) <= 1).all())
+            kind = Kind.UNKNOWN if is_label else Kind.MASK
+            yield kind, text, lambda axis=axis, at=at: np.take(mask, at, axis)
     for value in np.unique(mask):
         text = f"with {value:.3g} everywhere instead of the mask of {name}"
         yield Kind.MASK, text, lambda value=value: np.full_like(mask, value)

@@ -111,10 +111,8 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
 
     What the other parts' elements change tells the kind: a whole line misses a reduction, its ends
     a halo. If they do not change a wrong element, it is wrong for another reason, as if a device
-    counted its positions from 0. A user's program may as well have a mask or a scan that begins
-    anew in each part; where one reduction explains the values, `altered_operation` has named it.
+    counted its positions from 0.
     """
-    user = wrong.subject.operations is not None
     oracle, cuts = wrong.output, wrong.subject.plan.sharding.cuts(len(wrong.shape))
     cut = [dimension for dimension, count in enumerate(cuts) if count > 1]
     for dimensions in (c for n in range(1, len(cut) + 1) for c in itertools.combinations(cut, n)):
@@ -129,7 +127,7 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
             return
         ends = [d for d in dimensions if not _lines(_needs(wrong, [d]), d).all()]
         text = f"it was computed from its own part of {_dimensions(dimensions)} only"
-        yield Kind.UNKNOWN if user else Kind.HALO if ends else Kind.MISSING_REDUCTION, text
+        yield Kind.HALO if ends else Kind.MISSING_REDUCTION, text
         return
 
 
