@@ -102,11 +102,13 @@ def _stale(wrong: Wrong) -> Iterator[Reason]:
     if wrong.before is not None and wrong.holds(wrong.before.block(wrong.tile)):
         yield Kind.UNINITIALISED, f"{_some(wrong)} the result of the previous call"
     yield from _stale_input(wrong)
+
+
+def _input_instead(wrong: Wrong) -> Iterator[Reason]:
+    """A layer that is left out gives the input, and so does memory that is never written."""
     for number, oracle in enumerate(wrong.subject.inputs):
         same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
-        # A factor that is missing, such as 1 / keep of a dropout, may leave the input.
-        if same and wrong.holds(oracle.block(wrong.tile)) and not is_multiple(wrong):
-            # So may a layer that is left out.
+        if same and wrong.holds(oracle.block(wrong.tile)):
             yield Kind.UNKNOWN, f"{_some(wrong)} the block of input {number} at the same place"
 
 
@@ -158,6 +160,7 @@ EXACT: list[Test] = [
 """Every one that fits is reported: the values are those of one fault, as far as is known."""
 
 GUESSED: list[Test] = [
+    _input_instead,
     _uninitialised,
     partial(partial_sum, own=False),
     own_part_alone,

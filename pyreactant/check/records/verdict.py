@@ -76,11 +76,11 @@ class BlockVerdict(Plain):
             `worst` and `places` are None if the values are right.
         kinds: All kinds of fault that fit, the likeliest first; empty if the block is right.
             Several fit only if the values do not distinguish them.
-        reasons: How each of these kinds explains the block; "" if its name says all.
         matches: Other blocks of the array with these values, as [start, stop] per dimension;
             None if they were not searched.
         text: Where the block is, and how its worst element is off; "" if passed.
         digest: Checksum of the bits if other devices hold copies of the block; "" if not.
+        reasons: How each of the kinds explains the block; "" if its name says all.
     """
 
     array: str
@@ -90,10 +90,10 @@ class BlockVerdict(Plain):
     expected_index: list[list[int]] | None
     values: Verdict = field(default_factory=lambda: Verdict(UNCOMPARED))
     kinds: tuple[Kind, ...] = ()
-    reasons: tuple[str, ...] = ()
     matches: list[list[list[int]]] | None = None
     text: str = ""
     digest: str = ""
+    reasons: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
