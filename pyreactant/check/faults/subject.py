@@ -3,7 +3,7 @@
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ..bounds.verdict import Verdict
 from ..oracle.oracle import InputOracle, OutputOracle
 from ..records.verdict import ArrayPlan, Kind
 from ..regions import around, within
-
-if TYPE_CHECKING:
-    from .operations import Operations
 
 Reason = tuple[Kind, str]
 """A kind of fault, and how it explains a block."""
@@ -56,6 +53,15 @@ class Search:
     tests: set[Any] = field(default_factory=set)
 
 
+class Alterable(Protocol):
+    """The operations of a user's oracle (`operations.Operations`)."""
+
+    @property
+    def known(self) -> bool: ...
+
+    def explain(self, wrong: "Wrong") -> list[Reason]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """An array of a run, and everything its blocks may be compared with.
@@ -79,7 +85,7 @@ class Subject:
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
     input_plans: tuple[ArrayPlan, ...] = ()
-    operations: "Operations | None" = None
+    operations: "Alterable | None" = None
     known: dict[tuple[tuple[int, int], ...], Expected] = field(default_factory=dict, compare=False)
     search: "Search" = field(default_factory=lambda: Search(), compare=False)
 
