@@ -197,7 +197,9 @@ class _Bisection:
         def is_right(dump: Path) -> bool | None:
             step(f"running the dump {dump.name}")
             back = self._editor.ask(do="from_hlo", text=dump.read_text())
-            for way in self._goods if back else ():
+            if back is None:
+                return None
+            for way in self._goods:
                 ran = self._ways.run(way, replace(lowered.module, text=back["text"]))
                 if ran.outcome is Outcome.RAN:
                     return not self.size(lowered, ran.results)
