@@ -300,7 +300,8 @@ def _reasons(
         common = [kind for kind in common if kind not in _OF_ORDERS]
     elif not common:
         # A kind that fits most blocks is named if no other one fits any. Lower precision would all.
-        kinds = [k for v in wrong for k in v.kinds if k not in (Kind.UNKNOWN, Kind.LOWER_PRECISION)]
+        without = (Kind.UNKNOWN, Kind.LOWER_PRECISION)
+        kinds: list[Kind] = [k for v in wrong for k in v.kinds if k not in without]
         common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
         if not common or 2 * kinds.count(common[0]) <= len(wrong):
             common.insert(0, Kind.UNKNOWN)
