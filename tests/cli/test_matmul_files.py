@@ -69,7 +69,7 @@ def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
-    argv = [sys.executable, "-c", code]
+    argv = [sys.executable, "-B", "-c", code]  # or it writes half .pyc files
     ran = harness.run(argv, env=environment(), cwd=tmp_path)
     assert ran.returncode == 2, ran.stderr
     assert "c.npy: cannot be written (File too large)" in ran.stderr

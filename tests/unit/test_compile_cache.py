@@ -118,7 +118,7 @@ def test_full_disk(tmp_path: Path) -> None:
         "assert cache.read('a') is None and not list(cache.folder.iterdir())\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-B", "-c", code],  # or it writes half .pyc files
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
