@@ -54,7 +54,7 @@ def measured(work: Work, rounds: Sequence[Round], turns: int, first: int = 0) ->
     for turn in range(first, first + turns):
         for job in rounds:
             merged(kept, work.run(job, turn))
-    return record(kept.values(), members=(member_of(current().backend),))
+    return record(kept.values(), members=(member_of(current().backend, work.gpus),))
 
 
 def named(of: Record, state: State) -> list[int | None]:

@@ -288,6 +288,10 @@ class AbstractBackend(abc.ABC):
         """How arguments and results are flattened."""
         return _TREES
 
+    def free_memory(self, position: int) -> int | None:
+        """Bytes that are free on a device of this process; None if it shares the host's memory."""
+        return None
+
     def block_digests(self, value: Any) -> Mapping[int, np.ndarray]:
         """A digest, uint32[4], of the bits of each block of this process, by device position.
 

@@ -298,3 +298,33 @@ def has_accelerator(root: Path = ROOT) -> bool:
     files = ("accel[0-9]*", "accel/accel[0-9]*", "vfio/[0-9]*")
     has_file = any(any((root / "dev").glob(name)) for name in files)
     return gpus(root) > 0 or (has_file and tpu_chips(root) > 0)
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that are free on the machine and within this process's cgroup."""
+    return min((*_of_machine(), *_of_cgroup()), default=None)
+
+
+def _of_machine() -> list[int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return []
+    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+
+
+def _of_cgroup() -> Iterator[int]:
+    """Bytes that the limits of cgroups (versions 1 and 2) leave; nothing without limits."""
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            texts = [Path(path).read_text().strip() for path in (limit, used)]
+        except OSError:
+            continue
+        if all(text.isdigit() for text in texts):
+            yield max(0, int(texts[0]) - int(texts[1]))

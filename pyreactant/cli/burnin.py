@@ -1,7 +1,10 @@
 """`pyreactant burnin`: test devices and links before a run, and check the certificate."""
 
 import contextlib
+import dataclasses
+import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +16,20 @@ from ..base.files import plain_json
 from ..base.outputs import check_outputs, reserved_stdout, write_output
 from ..base.steps import Level
 from .command import App, Beside, Group, Html, Overwrite, duration, examples
-from .run import BURN_IN, listed
+from .declared import HERE, Options, chosen, takes_settings
+from .run import BURN_IN, RunCommand, listed, spec_of, watched
 
 if TYPE_CHECKING:
     from ..check.burnin.certificate import Certificate
+    from ..check.burnin.record import Asked, Record
+    from ..runs.spec import RunSpec
 
 MOST_MINUTES = 10_000.0
 MOST_SIZE = 65536
+MOST_MEMORY = 0.9
+
+RECORD = "burnin-record.json"
+"""What process 0 writes after each round, in the run's folder."""
 
 _RUN = "run"
 
@@ -41,31 +51,69 @@ app = App(
     epilog=examples(
         "pyreactant burnin --minutes 2 --html burnin.html",
         "srun pyreactant burnin --minutes 10",
+        "pyreactant burnin --on tpu --topology v6e-16 --dry-run",
         "pyreactant burnin check burnin.json --max-age 24h",
     ),
 )
 
 
-@app.command(epilog=examples("pyreactant burnin --processes 2 --devices-per-process 4"))
+class BurninCommand(RunCommand):
+    """The command with the options of each place that a burn-in has."""
+
+    def places(self) -> Mapping[str, Options]:
+        """The options of each place, besides those of every burn-in."""
+        places = super().places()
+        return {
+            place: chosen(options, _HERE)
+            if place == HERE
+            else {name: pair for name, pair in options.items() if pair[1].name not in _NOT_THERE}
+            for place, options in places.items()
+            if place != "local"
+        }
+
+
+_HERE = ("processes", "devices_per_process", "platform")
+_NOT_THERE = ("out", "backend", "stall_timeout", "min_processes", "max_restarts")
+"""Options of a run elsewhere that a burn-in decides, or has itself."""
+
+
+@app.command(
+    cls=BurninCommand,
+    epilog=examples(
+        "pyreactant burnin --processes 2 --devices-per-process 4",
+        "pyreactant burnin --on slurm --nodes 16 --gpus-per-node 8 --minutes 10",
+    ),
+)
+@takes_settings
 def run(
+    settings: dict[str, Any],
     minutes: Annotated[float, typer.Option(help="How long to test.")] = 2.0,
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", "-n", help="Number of processes to start on this machine."),
-    ] = None,
-    devices_per_process: Annotated[
-        int | None, typer.Option(help="CPU devices, or GPUs, of each process.")
-    ] = None,
-    platform: Annotated[
-        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
-    ] = None,
     size: Annotated[
         int | None,
         typer.Option(help="Side of the products.", show_default="256 on CPU, otherwise 8192"),
     ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of each device's free memory to test; 0 for none.",
+            show_default="0 on CPU, otherwise 0.5",
+        ),
+    ] = None,
     stall_timeout: Annotated[
         float, duration(help="Time without progress until a process is stalled.")
     ] = 120.0,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to test: slurm, tpu, ray or kubernetes.", show_default="this machine"
+        ),
+        Beside(enables="--dry-run"),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print what --on would start; start nothing."),
+        Beside(excludes="--json"),
+    ] = False,
     out: Annotated[
         Path,
         typer.Option(metavar="FILE", help="Write the certificate to this file.", readable=False),
@@ -76,64 +124,118 @@ def run(
 ) -> None:
     """Test each device alone, then transfers and links, and write a certificate.
 
-    With srun, start it once per process and omit --processes. The runtime is JAX. Ends with 5 if
-    something failed. After Ctrl-C, or if a process is lost, the certificate has what was finished.
+    With srun, start it once per process and omit --processes. With --on the burn-in is a job, and
+    the certificate comes back to this folder. The runtime is JAX. Ends with 5 if something failed.
+    After Ctrl-C, or if a process is lost, the certificate has what was finished.
     """
+    for name, value, least, most in (
+        ("size", size, 8, MOST_SIZE),
+        ("memory", memory, 0, MOST_MEMORY),
+    ):
+        if value is not None and not least <= value <= most:
+            raise InvalidArgumentError(
+                f"{argument(name)} must be {least} to {most}, got {value:g}; leave it out"
+            )
     if not 0 < minutes <= MOST_MINUTES:
         raise InvalidArgumentError(
             f"{argument('minutes')} must be above 0 and at most {MOST_MINUTES:g}, got {minutes:g}"
         )
-    if size is not None and not 8 <= size <= MOST_SIZE:
-        raise InvalidArgumentError(
-            f"{argument('size')} must be 8 to {MOST_SIZE}, got {size}; leave it out"
-        )
-    check_outputs({"out": out, "html": html}, overwrite=overwrite)
-    from ..process.group.resolvers import resolve
-    from ..runs import keeper
-    from ..runs.record import report_in
-    from ..runs.supervisor import RunOptions, supervise
-    from ..runs.supervisor.unstarted import others_told
+    from ..check.burnin.record import Asked
 
-    with others_told():
-        first = processes is not None or resolve().process_index == 0
-        # The other supervisors take the folder of process 0, which alone keeps the record.
-        folder = keeper.new_folder().absolute() if first else None
-        record = "-" if folder is None else str(folder / "burnin-record.json")
-        options = RunOptions(
-            program=[*BURN_IN, record, f"{60 * minutes:g}", str(size or 0)],
-            processes=processes,
-            devices_per_process=devices_per_process,
-            backend="jax",
-            platform=platform,
-            stall_timeout=stall_timeout,
-            end_stalled=True,
-            folder=folder,
-            quiet=steps.level is Level.QUIET,
-        )
+    asked = Asked(60 * minutes, size, memory)
+    settings["stall_timeout"] = stall_timeout
+    there = None if on in (None, "local") else on
+    if there is not None and dry_run:
+        from ..runs import submit
+
+        print(submit.plan(_spec(there, asked, settings, Path("FOLDER").absolute())))
+        return
+    check_outputs({"out": out, "html": html}, overwrite=overwrite)
     with reserved_stdout() if as_json else contextlib.nullcontext():
-        code = listed(options, supervise)
-    if folder is not None:
-        why = report_in(folder).get("summary", "it was interrupted") if code else ""
-        certificate = _certified(Path(record), why)
-        if certificate is not None:
-            write_output(plain_json(certificate.data()), out, overwrite=overwrite)
-            if html is not None:
-                certificate.to_html(html, overwrite=overwrite)
-            _print(certificate, as_json)
-            code = certificate.exit_code or code
+        if there is None:
+            record, why, code = _here(asked, settings)
+        else:
+            record, why, code = _elsewhere(there, asked, settings)
+    if record is not None:
+        from ..check.burnin.certificate import certify
+
+        certificate = certify(record, why)
+        write_output(plain_json(certificate.data()), out, overwrite=overwrite)
+        if html is not None:
+            certificate.to_html(html, overwrite=overwrite)
+        _print(certificate, as_json)
+        code = certificate.exit_code or code
     if code:
         raise typer.Exit(code)
 
 
-def _certified(record: Path, why: str) -> "Certificate | None":
-    """The certificate; None if no round was finished, of which the run's report says why."""
-    if not record.exists():
-        return None
-    from ..base.files import read_json
-    from ..check.burnin.certificate import certify
-    from ..check.burnin.record import Record
+def _here(asked: "Asked", settings: Mapping[str, Any]) -> "tuple[Record | None, str, int]":
+    """The record of a burn-in on this machine, why it is not whole, and the exit code."""
+    from ..process.group.resolvers import resolve
+    from ..runs import keeper
+    from ..runs.supervisor import RunOptions, supervise
+    from ..runs.supervisor.unstarted import others_told
 
-    return certify(Record.from_dict(read_json(record, "the record of a burn-in")), why)
+    with others_told():
+        first = settings.get("processes") is not None or resolve().process_index == 0
+        # The other supervisors take the folder of process 0, which alone keeps the record.
+        folder = keeper.new_folder().absolute() if first else None
+        path = "-" if folder is None else str(folder / RECORD)
+        options = RunOptions(
+            program=[*BURN_IN, path, json.dumps(asked.to_dict())],
+            backend="jax",
+            end_stalled=True,
+            folder=folder,
+            quiet=steps.level is Level.QUIET,
+            **settings,
+        )
+    code = listed(options, supervise)
+    return (None, "", code) if folder is None else (*_so_far(folder, code), code)
+
+
+def _elsewhere(
+    on: str, asked: "Asked", settings: Mapping[str, Any]
+) -> "tuple[Record | None, str, int]":
+    """The same of a burn-in at a place; its value there is the record."""
+    from ..check.burnin.record import Record
+    from ..runs import keeper
+
+    folder = keeper.new_folder().absolute()
+    job, code = watched(_spec(on, asked, settings, folder))
+    if job is not None and code == 0:
+        return Record.from_dict(json.loads(job.result())), "", code
+    return (*_so_far(folder, code), code)
+
+
+def _spec(on: str, asked: "Asked", settings: Mapping[str, Any], folder: Path) -> "RunSpec":
+    """The run of a burn-in at a place.
+
+    A place does not end a run whose process hangs, so the run has a time limit.
+    """
+    limit = asked.seconds + 2 * settings["stall_timeout"] + _TO_START
+    of_run = {"timeout": limit, **settings, "out": folder, "backend": "jax"}
+    spec = spec_of(on, _FUNCTION, of_run, detach=False)
+    # The nodes of Slurm share this folder, so that an interrupted burn-in leaves its record there.
+    record = str(folder / RECORD) if on == "slurm" else "-"
+    return dataclasses.replace(spec, arguments=(record, asked.to_dict()))
+
+
+_FUNCTION = "pyreactant.check.burnin.member:burned_in"
+_TO_START = 300.0
+"""Seconds that the processes of a burn-in have to start, and to end."""
+
+
+def _so_far(folder: Path, code: int) -> "tuple[Record | None, str]":
+    """The record in a run's folder, None if no round was finished, and why it is not whole."""
+    from ..base.files import read_json
+    from ..check.burnin.record import Record
+    from ..runs.record import report_in
+
+    path = folder / RECORD
+    why = str(report_in(folder).get("summary", "it was interrupted")) if code else ""
+    if not path.exists():
+        return None, why
+    return Record.from_dict(read_json(path, "the record of a burn-in")), why
 
 
 def _print(certificate: "Certificate", as_json: bool) -> None:

@@ -22,7 +22,7 @@ from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
     from ..runs.job import Job
-    from ..runs.spec import RunSpec
+    from ..runs.spec import RunSpec, What
     from ..runs.supervisor import RunOptions
 
 _WORKER = ["-m", "pyreactant.runs.worker"]
@@ -163,13 +163,14 @@ def run(
     if manifest is not None:
         from ..runs import submit
 
-        name = submit.write_manifest(_spec(on or "local", words, settings, detach=True), manifest)
+        spec = spec_of(on or "local", _what(words), settings, detach=True)
+        name = submit.write_manifest(spec, manifest)
         say(f"{manifest} has secrets; start {name} with: kubectl create -f {manifest}")
         return
     if on in (None, "local") and not detach:
         code = _here(words, settings, dry_run=dry_run, as_json=as_json)
     else:
-        spec = _spec(on or "local", words, settings, detach=detach)
+        spec = spec_of(on or "local", _what(words), settings, detach=detach)
         code = _elsewhere(spec, detach=detach, dry_run=dry_run, as_json=as_json)
     if code:
         raise typer.Exit(code)
@@ -307,10 +308,15 @@ def _function(words: Sequence[str]) -> str:
     return words[0]
 
 
-def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any], *, detach: bool) -> "RunSpec":
-    """The run that the command line asks for."""
-    from ..runs import targets
+def _what(words: Sequence[str]) -> "What":
     from ..runs.call import is_function
+
+    return _function(words) if is_function(words) else words
+
+
+def spec_of(on: str, what: "What", settings: Mapping[str, Any], *, detach: bool) -> "RunSpec":
+    """The run that a command line asks for, by its settings of the run and of the place."""
+    from ..runs import targets
     from ..runs.spec import RunSpec, options_of
 
     of_spec = {field.name for _, field in options_of(RunSpec).values()}
@@ -318,22 +324,16 @@ def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any], *, detach:
     given = {name: value for name, value in settings.items() if name in of_spec}
     if target.stays and not detach and settings.get("name"):
         given.setdefault("out", Path(f"pyreactant-{settings['name']}"))
-    return RunSpec(
-        what=_function(words) if is_function(words) else words,
-        on=target,
-        **given,
-    )
+    return RunSpec(what=what, on=target, **given)
 
 
 def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -> int:
     """Start the run as a job; without `detach`, stay with it until its end."""
     from ..runs import submit
-    from ..runs.targets import Target
 
     if dry_run:
         print(submit.plan(spec))
         return 0
-    assert isinstance(spec.on, Target)
     if detach:
         sent = submit.start(spec)
         print(
@@ -343,11 +343,23 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         )
         return 0
     with reserved_stdout() if as_json else contextlib.nullcontext():
-        started, code = _kept(spec) if spec.on.stays else _followed(spec)
+        started, code = watched(spec)
         if as_json:
             job, run = (started.id, started.record.run) if started else (None, None)
             _print_report(job, run, code, started.record.report() if started else {})
     return code
+
+
+def watched(spec: "RunSpec") -> "tuple[Job | None, int]":
+    """Start the run as a job, and stay with it until its end.
+
+    Returns:
+        The job, if it was started, and its exit code.
+    """
+    from ..runs.targets import Target
+
+    assert isinstance(spec.on, Target)
+    return _kept(spec) if spec.on.stays else _followed(spec)
 
 
 def _kept(spec: "RunSpec") -> "tuple[Job, int]":

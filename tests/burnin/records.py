@@ -15,6 +15,7 @@ def member(process: int, devices: Sequence[int], host: str = "", serials: Any = 
         cores=4,
         serials=tuple(serials),
         facts={},
+        resources={"NUMA nodes": 2, "free memory": 2**36, "free disk": 2**40},
     )
 
 

@@ -173,14 +173,45 @@ def test_supervisors_of_a_launcher(tmp_path: Path) -> None:
     assert [*folders[1].iterdir()] == []
 
 
+PLANS = {
+    "slurm --nodes 4 --gpus-per-node 8 --account proj01": "--nodes=4 --ntasks-per-node=1",
+    "ray --hosts 2": "--timeout=660 --stall-timeout=120 -- -m pyreactant.runs.worker work ../out",
+    "tpu --topology v6e-16 --project project-1 --zone us-east5-a": "v6e-16",
+    "kubernetes --topology v6e-16 --image IMAGE": "kind: JobSet",
+}
+"""Options of each place, and what `--dry-run` says of them."""
+
+
+@pytest.mark.parametrize("options", PLANS)
+def test_plans_at_places(tmp_path: Path, options: str) -> None:
+    command = [*PYREACTANT, "burnin", "--on", *options.split()]
+    planned = run([*command, "--dry-run"], cwd=tmp_path, env=variables())
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert planned.stdout.startswith("# pyreactant.check.burnin.member:burned_in on ")
+    assert PLANS[options] in planned.stdout
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (
+            ["--processes", "2", "--on", "slurm"],
+            "--processes is an option of a run in the foreground on this machine, and not of --on "
+            "slurm",
+        ),
+        (["--nodes", "2"], "--nodes is an option of --on slurm or --on kubernetes, and not of"),
+        (["--on", "cloud"], "a target must be one of local, slurm, tpu, ray, kubernetes, got"),
+        (["--memory", "1"], "--memory must be 0 to 0.9, got 1; leave it out"),
         (["--minutes", "0"], "--minutes must be above 0 and at most 10000, got 0"),
         (["--size", "4"], "--size must be 8 to 65536, got 4; leave it out"),
         (["--processes", "0"], "--processes must be 1 to 4096, got 0"),
         (["--out", "absent/b.json"], "--out absent/b.json"),
-        (["check", "absent.json"], "absent.json: cannot be read (No such file or directory)"),
+        (
+            ["check", "absent.json"],
+            "absent.json: cannot be read (No such file or directory); name the certificate of a "
+            "burn-in, or run: pyreactant burnin",
+        ),
     ],
 )
 def test_bad_lines(tmp_path: Path, options: list[str], said: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyreactant.arrays.runtimes.runtime import current
 from pyreactant.check.burnin.member import member_of
 from pyreactant.check.burnin.record import Measure, merged
-from pyreactant.check.burnin.rounds import Round, What, rounds_of
+from pyreactant.check.burnin.rounds import COLLECTIVES, Round, What, rounds_of
 from pyreactant.check.burnin.verdict import Finding, Kind, State, judge
 from pyreactant.check.burnin.work import Work
 
@@ -43,7 +43,7 @@ def found(work: Work, rounds: list[Round], turns: int = 3) -> list[Finding]:
         for job in rounds:
             merged(measures, work.run(job, turn))
     listed = measures.values()
-    return judge(record(listed, members=(member_of(current().backend),)))
+    return judge(record(listed, members=(member_of(current().backend, work.gpus),)))
 
 
 def odd(findings: list[Finding]) -> dict[int | None, Finding]:
@@ -93,12 +93,50 @@ def test_floats_without_a_reference_are_compared_with_other_devices(work: Work) 
     assert finding.reasons == ("other bits than most devices of this kind have",)
 
 
-def test_a_wrong_collective_is_seen(work: Work) -> None:
-    hook.set_fault(Fault("flip", device=1, dtype="int32", ndim=1, every=2))
-    job = Round(What.ALL_REDUCE, nbytes=4096, groups=((0,),))
+@pytest.mark.parametrize("what", COLLECTIVES)
+def test_a_wrong_collective_is_seen(work: Work, what: What) -> None:
+    ndim = 1 if what in (What.ALL_REDUCE, What.REDUCE_SCATTER) else 2
+    hook.set_fault(Fault("flip", device=1, dtype="int32", ndim=ndim, every=2))
+    job = Round(what, nbytes=4096, groups=((0,),))
     (finding,) = (f for f in found(work, [job], turns=1) if f.state is State.FAILED)
     assert finding.kind is Kind.PROCESS
     assert "among its own devices" in finding.reasons[0]
+
+
+@pytest.mark.parametrize("what", COLLECTIVES)
+def test_collectives_are_what_xla_calls_so(
+    work: Work, what: What, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, texts = current().backend, []
+    lower = type(backend).lower
+
+    def noted(self: Any, call: Any) -> Any:
+        lowered = lower(self, call)
+        texts.append(lowered.compile().text("hlo"))
+        return lowered
+
+    monkeypatch.setattr(type(backend), "lower", noted)
+    Work(backend, size=48).run(Round(what, nbytes=4096, groups=((0,),)), 0)
+    (text,) = texts
+    operation = "collective-permute" if what is What.PERMUTE else str(what)
+    assert f" {operation}(" in text or f" {operation}-start(" in text
+
+
+def test_a_word_of_memory_that_changes_is_named(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit that flips in a pattern while it waits: the second read of one block differs."""
+    monkeypatch.setattr("pyreactant.check.burnin.work._BLOCK", 4096)
+    monkeypatch.setattr("pyreactant.check.burnin.work.available_memory", lambda: 8 * 4 * 3 * 4096)
+    memory = Work(current().backend, size=48, memory=1.0)
+    for turn in range(4):
+        right = [*memory.run(Round(What.MEMORY), turn)]
+        assert {(m.checked, m.wrong) for m in right} == {(2 * 3 * 4096, 0)}
+    hook.set_fault(Fault("flip", device=6, dtype="uint32", ndim=1, after=1, every=1))
+    measures = memory.run(Round(What.MEMORY), 0)
+    assert [m.device for m in measures if m.wrong] == [6]
+    (wrong,) = (m for m in measures if m.wrong)
+    assert wrong.where == "word 7 of block 1 of 3"
 
 
 class Clock:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyreactant.check.burnin.record import Measure, Record, merged
-from pyreactant.check.burnin.rounds import What, halves, pairings, rounds_of
+from pyreactant.check.burnin.rounds import COLLECTIVES, What, halves, pairings, rounds_of
 from pyreactant.check.burnin.verdict import Finding, Kind, State, judge, slow_ones
 
 from .records import alone, pair, record
@@ -151,9 +151,26 @@ def test_rounds(count: int) -> None:
         if count <= 16:
             assert len(met) == count * (count - 1) // 2
     # The number of rounds grows with the logarithm.
-    assert len(rounds_of(count, "cpu")) < 64
-    collective = [r for r in rounds_of(count, "gpu") if r.groups]
-    assert {r.what for r in collective} == {What.ALL_REDUCE, What.ALL_GATHER}
+    assert len(rounds_of(count, "cpu")) < 80
+    collective = [r for r in rounds_of(count, "gpu", 2) if r.groups]
+    assert {r.what for r in collective} == {*COLLECTIVES}
+    for each in collective:  # no host computes more than 256 MiB for a round
+        assert 4 <= each.nbytes * 2 * max(map(len, each.groups)) <= 2**28 or each.nbytes == 4
+    sizes = [r.nbytes for r in rounds_of(1, "gpu") if r.what is What.ALL_REDUCE]
+    assert (sizes[0], sizes[-1]) == (2**12, 2**28)
+
+
+def test_memory_is_a_round_where_it_is_asked_for() -> None:
+    def rounds(platform: str, share: float | None) -> set[What]:
+        return {each.what for each in rounds_of(1, platform, memory=share)}
+
+    for platform, share, tested in (
+        ("cpu", None, False),
+        ("cpu", 0.1, True),
+        ("gpu", None, True),
+        ("gpu", 0.0, False),
+    ):
+        assert (What.MEMORY in rounds(platform, share)) is tested
 
 
 def test_measures_of_the_same_are_added_and_stay_few() -> None:

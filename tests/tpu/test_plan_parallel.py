@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from pyreactant.base.facts import available_memory
 from pyreactant.fit.plan import evaluate as parallel
-from pyreactant.fit.plan.evaluate import Pool, available_memory, peak_of_children
+from pyreactant.fit.plan.evaluate import Pool, peak_of_children
 
 
 def job(running: list[int], most: list[int], lock: threading.Lock, number: int) -> int:

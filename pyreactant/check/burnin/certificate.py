@@ -7,14 +7,16 @@ make. Where the key cannot be had, there is the digest alone: it shows damage, n
 import hashlib
 import hmac
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ..._version import __version__
-from ...arrays.text import seconds_text
+from ...arrays.text import bytes_text, seconds_text
 from ...base.counted import counted
 from ...base.document.page import HasPage
 from ...base.document.parts import Cell, Document, Items, Paragraph, Part, Section, Table
@@ -26,9 +28,10 @@ from ...base.files import read_json
 from ...base.outputs import marked
 from ...process.group.coordinator import user_key
 from ..records.plain import Plain
+from .host import TOOL
 from .record import SCHEMA, Record
-from .rounds import What
-from .verdict import Finding, Kind, State, judge
+from .rounds import COLLECTIVES, What
+from .verdict import Finding, Kind, State, judge, robust_deviation
 
 _KIND = "burnin certificate"
 _LOOKS = {State.PASSED: "good", State.FAILED: "bad", State.SUSPICIOUS: "warn", State.UNTESTED: ""}
@@ -51,6 +54,9 @@ class Certificate(Plain, HasPage, HasText):
         hosts: For each process its host, processor, cores and the serial numbers of GPUs there.
         findings: Each device, process and link with its state.
         ran: For each round how often it ran, and its seconds.
+        speeds: For each round the median seconds of one call, their robust standard deviation,
+            the bytes that each device gave, and the number of times.
+        quotes: What NVIDIA's own checker said on each host that has it; no part of the verdict.
         unseen: What this burn-in cannot see.
         sha256: Digest of all the above.
         hmac: HMAC of it under the user's key; "" where there was no key.
@@ -67,6 +73,8 @@ class Certificate(Plain, HasPage, HasText):
     hosts: tuple[Mapping[str, Any], ...]
     findings: tuple[Finding, ...]
     ran: Mapping[str, tuple[float, ...]]
+    speeds: Mapping[str, tuple[float, ...]]
+    quotes: tuple[Mapping[str, Any], ...]
     unseen: tuple[str, ...]
     sha256: str = ""
     hmac: str = ""
@@ -114,6 +122,9 @@ class Certificate(Plain, HasPage, HasText):
                 if finding.kind is Kind.LINK:
                     text = f"link {text}"
                 yield Items([text], look=_LOOKS[finding.state])
+        for quote in self.quotes:
+            if quote["exit_code"] != 0:
+                yield Items([f"{' '.join(TOOL)}: {_quote(quote)}"], look="warn")
         untested = [f for f in self.findings if f.state is State.UNTESTED]
         if untested:
             yield Items([f"not tested: {', '.join(f.name for f in untested)}"])
@@ -124,16 +135,23 @@ class Certificate(Plain, HasPage, HasText):
         rows: list[list[Cell | str]] = [
             [f.name, Cell(f.state, _LOOKS[f.state]), "; ".join(f.reasons)] for f in self.findings
         ]
-        ran = [[name, f"{n:.0f}", seconds_text(s)] for name, (n, s) in self.ran.items()]
+        ran = [
+            [name, f"{n:.0f}", seconds_text(s), *_speed_texts(self.speeds.get(name))]
+            for name, (n, s) in self.ran.items()
+        ]
         hosts = [
             [
                 f"process {host['process']}",
                 host["host"],
                 host["processor"],
+                f"{host['resources']['NUMA nodes']}",
+                bytes_text(host["resources"]["free memory"]),
+                bytes_text(host["resources"]["free disk"]),
                 ", ".join(host["serials"]) or "none",
             ]
             for host in self.hosts
         ]
+        quotes = [_quote(quote) for quote in self.quotes]
         look = "bad" if self.failed else "warn" if self.partial else "good"
         sealed = "a digest and an HMAC" if self.hmac else "a digest only, which anyone can make"
         return Document(
@@ -144,18 +162,49 @@ class Certificate(Plain, HasPage, HasText):
             small=[f"{self.began} to {self.ended}", f"sealed by {sealed}: {self.sha256}"],
             sections=[
                 Section("Devices, processes and links", [Table("", _HEAD, rows)]),
-                Section("What ran", [Table("", ["round", "times", "in all"], ran, numbers=(1, 2))]),
+                Section("What ran", [Table("", _RAN, ran, numbers=(1, 2, 3, 4, 5))]),
                 Section("What it cannot see", [Items(self.unseen)]),
                 Section(
                     "Machines",
-                    [Table("", ["process", "host", "processor", "GPUs"], hosts)],
+                    [Table("", _HOSTS, hosts, numbers=(3, 4, 5))],
                 ),
+                *([Section(" ".join(TOOL), [Items(quotes)])] if quotes else []),
                 Section("Versions", [facts_table("", list(self.versions.items()))]),
             ],
         )
 
 
 _HEAD = ["what", "state", "why"]
+_HOSTS = ["process", "host", "processor", "NUMA nodes", "free memory", "free disk", "GPUs"]
+_RAN = ["round", "times", "in all", "one call", "spread", "of each device"]
+
+
+def _quote(quote: Mapping[str, Any]) -> str:
+    code = quote["exit_code"]
+    end = "did not end" if code is None else f"ended with {code}"
+    return f"host {quote['host']}: {end}: {quote['output']}"
+
+
+def _speed_texts(speed: Sequence[float] | None) -> list[str]:
+    if speed is None:
+        return ["", "", ""]
+    middle, spread, nbytes, _ = speed
+    each = f"{bytes_text(round(nbytes / middle))}/s" if nbytes and middle else ""
+    return [seconds_text(middle), seconds_text(spread), each]
+
+
+def _speeds(record: Record) -> dict[str, tuple[float, ...]]:
+    """The times of single calls of each round, of all devices and groups together."""
+    times: dict[str, list[float]] = defaultdict(list)
+    nbytes: dict[str, int] = {}
+    for measure in record.measures:
+        times[measure.round] += measure.seconds
+        nbytes[measure.round] = measure.nbytes
+    return {
+        name: (median(each), robust_deviation(each), nbytes[name], len(each))
+        for name, each in times.items()
+        if each
+    }
 
 
 def certify(record: Record, partial: str) -> Certificate:
@@ -167,7 +216,7 @@ def certify(record: Record, partial: str) -> Certificate:
     """
     left_out = [name for name in record.rounds if name not in record.ran]
     if left_out and not partial:
-        partial = f"the time was too short for {', '.join(left_out)}; give more --minutes"
+        partial = f"the time was too short for {_few(left_out)}; give more --minutes"
     seconds = record.ended - record.began
     return sealed(
         Certificate(
@@ -185,11 +234,14 @@ def certify(record: Record, partial: str) -> Certificate:
                     "processor": member.processor,
                     "cores": member.cores,
                     "serials": list(member.serials),
+                    "resources": dict(member.resources),
                 }
                 for member in record.members
             ),
             findings=tuple(judge(record)),
             ran=record.ran,
+            speeds=_speeds(record),
+            quotes=record.quotes,
             unseen=tuple(_unseen(record, seconds, left_out)),
         )
     )
@@ -198,15 +250,22 @@ def certify(record: Record, partial: str) -> Certificate:
 def _unseen(record: Record, seconds: float, left_out: Sequence[str]) -> Iterable[str]:
     yield f"errors that need more than {duration_text(max(1, round(seconds)))}"
     yield "float64"
-    yield "memory that these arrays do not use"
-    yield "counters of the hardware (ECC, Xid)"
+    patterns = any(measure.round == What.MEMORY for measure in record.measures)
+    other = "beyond the share that was tested" if patterns else "that these arrays do not use"
+    yield f"memory {other}"
+    if not any(measure.round == What.COUNTERS for measure in record.measures):
+        yield "counters of the hardware (ECC, Xid)"
     if len({member.host for member in record.members}) < 2:
         yield "links to other hosts"
     if left_out:
-        yield f"rounds that did not run: {', '.join(left_out)}"
-    collectives = (What.ALL_REDUCE, What.ALL_GATHER)
-    if len(record.members) > 1 and not any(n.startswith(collectives) for n in record.ran):
+        yield f"rounds that did not run: {_few(left_out)}"
+    if len(record.members) > 1 and not any(n.startswith(COLLECTIVES) for n in record.ran):
         yield "all collective operations"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def sealed(certificate: Certificate) -> Certificate:
@@ -222,7 +281,10 @@ def read_certificate(path: Path) -> Certificate:
         FileError: It cannot be read, is no certificate, was changed, or was sealed under another
             key.
     """
-    data = read_json(path, "a burn-in's certificate")
+    try:
+        data = read_json(path, "a burn-in's certificate")
+    except FileError as error:
+        raise FileError(f"{error}; name the certificate of a burn-in, or {_AGAIN}") from None
     try:
         if data.get("format") != f"pyreactant {_KIND}" or data.get("schema") != SCHEMA:
             raise ValueError

@@ -1,9 +1,9 @@
-"""One process of a burn-in: ``python -m pyreactant.check.burnin.member RECORD SECONDS SIZE``.
+"""One process of a burn-in: ``python -m pyreactant.check.burnin.member RECORD ASKED``.
 
-`pyreactant burnin` starts it as the program of a run. The processes tell process 0 what they
-measured through the run's store, which no device takes part in; process 0 writes the record after
-each round, so that it has what was finished however the run ends. It only records: it exits with 0
-even if something is wrong.
+`pyreactant burnin` starts it as the program of a run; at a place `burned_in` is the job's function.
+The processes tell process 0 what they measured through the run's store, which no device takes part
+in; process 0 writes the record after each round, so that it has what was finished however the run
+ends. It only records: it exits with 0 even if something is wrong.
 """
 
 import json
@@ -11,7 +11,8 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from ...arrays.runtimes.runtime import current, initialize
 from ...base.errors import InvalidArgumentError, RequirementError
 from ...base.facts import ROOT, facts, gpu_serials, usable_cores
 from ...base.files import write_json
-from .record import Measure, Member, Record, merged
+from .host import Gpus, quoted, resources
+from .record import Asked, Measure, Member, Record, merged
 from .rounds import Round, rounds_of
 from .work import Work
 
@@ -69,39 +71,73 @@ class Meeting:
 
 def main(words: Sequence[str]) -> None:
     """Run rounds until the time is over; the environment has the settings of the run."""
-    if len(words) != 3:
+    if len(words) != 2:
         raise InvalidArgumentError(
-            "usage: python -m pyreactant.check.burnin.member RECORD SECONDS SIZE, under pyreactant "
-            "run"
+            "usage: python -m pyreactant.check.burnin.member RECORD ASKED, under pyreactant run"
         )
+    burned_in(words[0], json.loads(words[1]))
+
+
+def burned_in(record: str, asked: Mapping[str, Any]) -> str:
+    """Run rounds until the time is over. Collective.
+
+    Args:
+        record: Process 0 writes the record to this file after each round; "-" for none.
+        asked: Describes an `Asked`.
+
+    Returns:
+        The record as JSON on process 0, and "" on the others.
+    """
     initialize()
     running = current()
     if running.backend.name != "jax":
         raise RequirementError(
             f"a burn-in needs the runtime jax, got {running.backend.name}; choose --backend jax"
         )
-    burn_in(running.backend, Path(words[0]), seconds=float(words[1]), size=int(words[2]) or None)
+    path = None if record == "-" else Path(record)
+    made = burn_in(running.backend, path, Asked.from_dict(asked))
+    return "" if made is None else json.dumps(made.to_dict())
 
 
-def burn_in(backend: AbstractBackend, path: Path, *, seconds: float, size: int | None) -> None:
-    """Run rounds, turn after turn, and write the record. Collective."""
-    meeting, work = Meeting(backend), Work(backend, size)
-    rounds = rounds_of(backend.group.num_processes, backend.devices()[0].platform)
-    members = meeting.told("member", member_of(backend).to_dict())
+def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record | None:
+    """Run rounds, turn after turn, and write the record. Collective.
+
+    Returns:
+        The record on process 0; None on the others.
+    """
+    meeting, work = Meeting(backend), Work(backend, asked.size, asked.memory)
+    rounds = rounds_of(
+        backend.group.num_processes,
+        backend.devices()[0].platform,
+        max(Counter(d.process_index for d in backend.devices()).values()),
+        asked.memory,
+    )
+    told = meeting.told("member", member_of(backend, work.gpus).to_dict())
+    members = tuple(map(Member.from_dict, told))
+    # One process of each host runs the tool, before devices are busy.
+    first = {member.host: member.process for member in reversed(members)}
+    askers = meeting.order("tools", sorted(first.values()))
+    answer = quoted() if backend.group.process_index in askers else None
+    quotes = meeting.told("tools", answer)
     now = time.time()
     record = Record(
         began=now,
         ended=now,
-        asked=seconds,
+        asked=asked.seconds,
         finished=False,
         runtime=backend.versions(),
-        members=tuple(map(Member.from_dict, members)),
+        members=members,
         rounds=tuple(dict.fromkeys(job.name for job in rounds)),
         ran={},
         measures=(),
         clocks=(),
+        quotes=tuple(
+            {"host": member.host, **quote}
+            for member, quote in zip(members, quotes, strict=False)
+            if quote is not None
+        ),
     )
-    book = _Book(record, path if meeting.first else None)
+    book = Book(record, path)
     number = 0
     while True:
         job, turn = rounds[number % len(rounds)], number // len(rounds)
@@ -113,20 +149,27 @@ def burn_in(backend: AbstractBackend, path: Path, *, seconds: float, size: int |
         began = time.monotonic()
         measures = work.run(job, turn)
         told = meeting.told(str(number), [ahead, [measure.to_dict() for measure in measures]])
-        book.enter(number % len(rounds), job, time.monotonic() - began, told)
+        if meeting.first:
+            book.enter(number % len(rounds), job, time.monotonic() - began, told)
         number += 1
-    book.finish()
+    return book.finish() if meeting.first else None
 
 
-class _Book:
-    """The record of process 0; the other processes have none."""
+class Book:
+    """The record of process 0.
+
+    Args:
+        record: What is known before the first round.
+        path: The record is written there; None for nowhere.
+    """
 
     def __init__(self, record: Record, path: Path | None) -> None:
         self._record, self._path = record, path
         self._measures: dict[tuple[Any, ...], Measure] = {}
-        self._ahead: list[list[float]] = []
+        self._clocks = _Clocks()
         self._last: dict[int, float] = {}  # seconds of each round, when it ran last
         self._began = time.monotonic()
+        self._next_write = 0.0
 
     def has_time_for(self, number: int) -> bool:
         """Whether a round begins, and, if it is as long as last time, ends in time."""
@@ -135,53 +178,80 @@ class _Book:
 
     def enter(self, number: int, job: Round, seconds: float, told: Sequence[Any]) -> None:
         """Add what all processes told of a round, and write the record."""
-        if self._path is None:
-            return
         self._last[number] = seconds
         for _, measures in told:
-            merged(self._measures, map(Measure.from_dict, measures))
-        self._ahead.append([ahead for ahead, _ in told])
+            merged(self._measures, map(Measure.from_dict, measures), len(told))
+        self._clocks.enter([ahead for ahead, _ in told])
         ran = dict(self._record.ran)
         times, before = ran.get(job.name, (0, 0.0))
         ran[job.name] = (times + 1, before + seconds)
         self._record = replace(self._record, ran=ran, ended=time.time())
-        self._write()
+        # The record of thousands of processes takes seconds.
+        if self._path is not None and time.monotonic() >= self._next_write:
+            began = time.monotonic()
+            write_json(self._whole().to_dict(), self._path, indent=None)
+            self._next_write = time.monotonic() + 10 * (time.monotonic() - began)
 
-    def finish(self) -> None:
+    def finish(self) -> Record:
         """The time is over."""
-        self._record = replace(self._record, finished=True)
-        self._write()
+        self._record = replace(self._whole(), finished=True)
+        if self._path is not None:
+            write_json(self._record.to_dict(), self._path, indent=None)
+        return self._record
 
-    def _write(self) -> None:
-        if self._path is None:
-            return
+    def _whole(self) -> Record:
+        measures, clocks = tuple(self._measures.values()), self._clocks.ahead()
+        return replace(self._record, measures=measures, clocks=clocks)
+
+
+class _Clocks:
+    """How far the clocks are ahead by the quickest message; in few numbers, however long it is."""
+
+    def __init__(self) -> None:
+        self._ahead: list[list[float]] = []
+        self._rounds = 0
+
+    def enter(self, ahead: list[float]) -> None:
+        """Add how late each process got the order of a round."""
+        self._rounds += 1
+        self._ahead.append(ahead)
+        if len(self._ahead) >= 4 * _ROUNDS_OF_A_CLOCK:
+            both = zip(self._ahead[::2], self._ahead[1::2], strict=True)
+            self._ahead = [[*map(min, first, second)] for first, second in both]
+
+    def ahead(self) -> tuple[tuple[float, ...], ...]:
+        """For each process, of the first half of the rounds and of the second, or of all."""
         middle = len(self._ahead) // 2
         parts = [self._ahead[:middle], self._ahead[middle:]]
-        if middle < _ROUNDS_OF_A_CLOCK:
+        if self._rounds < 2 * _ROUNDS_OF_A_CLOCK:
             parts = [self._ahead]
-        clocks = [tuple(map(min, zip(*part, strict=True))) for part in parts]
-        self._record = replace(
-            self._record,
-            measures=tuple(self._measures.values()),
-            clocks=tuple(zip(*clocks, strict=True)),
-        )
-        write_json(self._record.to_dict(), self._path, indent=None)
+        if not self._ahead:
+            return ()
+        least = [tuple(map(min, zip(*part, strict=True))) for part in parts]
+        return tuple(zip(*least, strict=True))
 
 
-def member_of(backend: AbstractBackend) -> Member:
+def member_of(backend: AbstractBackend, gpus: Gpus) -> Member:
     """This process and its machine."""
     mine = [d for d in backend.devices() if d.position in backend.local_positions]
     return Member(
         process=backend.group.process_index,
         host=socket.gethostname(),
         devices=tuple(
-            {"position": d.position, "id": d.id, "kind": d.kind, "platform": d.platform}
+            {
+                "position": d.position,
+                "id": d.id,
+                "kind": d.kind,
+                "platform": d.platform,
+                "others": gpus.others(d.position),
+            }
             for d in mine
         ),
         processor=processor(),
         cores=usable_cores(),
         serials=gpu_serials(),
         facts=facts(),
+        resources=resources(),
     )
 
 

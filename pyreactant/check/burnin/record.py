@@ -8,8 +8,26 @@ from ..records.plain import Plain
 
 SCHEMA = 1
 
-_KEPT = 400
+_KEPT, _LEAST_KEPT = 400, 24
 """Times that are kept of each round and device or group; then each second one."""
+
+_IN_ALL = 25_600
+"""Times that are kept of a round in all, if there are more processes than this over `_KEPT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Plain):
+    """What a burn-in is asked to do.
+
+    Attributes:
+        seconds: How long to test.
+        size: Side of the products; None for that of the platform.
+        memory: Share of each device's free memory to test; None for that of the platform.
+    """
+
+    seconds: float
+    size: int | None = None
+    memory: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +37,13 @@ class Member(Plain):
     Attributes:
         process: Its index.
         host: Name of the machine.
-        devices: Position, kind, platform and the runtime's id of each of its devices.
+        devices: Position, kind, platform and the runtime's id of each of its devices, and who else
+            uses it.
         processor: Model of the machine's processor.
         cores: Cores that the process may use.
         serials: Serial numbers (UUIDs) of the machine's GPUs.
         facts: Versions and settings.
+        resources: NUMA nodes, free memory and free disk.
     """
 
     process: int
@@ -33,6 +53,7 @@ class Member(Plain):
     cores: int
     serials: tuple[str, ...]
     facts: Mapping[str, Any]
+    resources: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +87,10 @@ class Measure(Plain):
     @property
     def key(self) -> tuple[Any, ...]:
         """What a later measure of the same is added to."""
-        return self.round, self.process, self.device, self.group
+        return self.round, self.device, self.group
 
-    def with_later(self, later: "Measure") -> "Measure":
-        """Both together."""
+    def with_later(self, later: "Measure", kept: int) -> "Measure":
+        """Both together, with so many times at most."""
         digests = dict(self.digests)
         for digest, count in later.digests.items():
             digests[digest] = digests.get(digest, 0) + count
@@ -80,7 +101,7 @@ class Measure(Plain):
             wrong=self.wrong + later.wrong,
             where=self.where or later.where,
             digests=digests,
-            seconds=seconds if len(seconds) <= _KEPT else seconds[::2],
+            seconds=seconds if len(seconds) <= kept else seconds[::2],
         )
 
 
@@ -101,6 +122,7 @@ class Record(Plain):
         measures: What was measured.
         clocks: For each process, how far its clock was ahead of process 0's by the quickest
             message; of a long burn-in in the first half, and in the second.
+        quotes: What NVIDIA's own checker said on each host that has it.
     """
 
     began: float
@@ -113,11 +135,15 @@ class Record(Plain):
     ran: Mapping[str, tuple[float, ...]]
     measures: tuple[Measure, ...]
     clocks: tuple[tuple[float, ...], ...]
+    quotes: tuple[Mapping[str, Any], ...] = ()
     schema: int = SCHEMA
 
 
-def merged(earlier: dict[tuple[Any, ...], Measure], later: Iterable[Measure]) -> None:
-    """Add measures to those of before."""
+def merged(
+    earlier: dict[tuple[Any, ...], Measure], later: Iterable[Measure], processes: int = 1
+) -> None:
+    """Add measures to those of before; those of a group, of all its processes, become one."""
+    kept = max(_LEAST_KEPT, min(_KEPT, _IN_ALL // processes))
     for measure in later:
         before = earlier.get(measure.key)
-        earlier[measure.key] = measure if before is None else before.with_later(measure)
+        earlier[measure.key] = measure if before is None else before.with_later(measure, kept)

@@ -13,8 +13,22 @@ class What(StrEnum):
     PRODUCTS = "products"
     CHAINS = "chains"
     COPIES = "copies from the host"
+    MEMORY = "memory"
+    COUNTERS = "counters of the hardware"
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    PERMUTE = "permute"
+
+
+COLLECTIVES = (
+    What.ALL_REDUCE,
+    What.ALL_GATHER,
+    What.REDUCE_SCATTER,
+    What.ALL_TO_ALL,
+    What.PERMUTE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +52,64 @@ class Round:
 
     @property
     def name(self) -> str:
-        """Such as "products of float32" or "all-reduce of 4 KiB"; not unique."""
+        """Such as "products of float32" or "all-reduce of 4 KiB in pairs"; not unique."""
         if self.dtype:
             return f"{self.what} of {self.dtype}"
-        return f"{self.what} of {bytes_text(self.nbytes)}" if self.nbytes else str(self.what)
+        size = f" of {bytes_text(self.nbytes)}" if self.nbytes else ""
+        most = max(map(len, self.groups), default=1)
+        among = " in pairs" if self.pairs else f" among {most}" if most > 1 else ""
+        return f"{self.what}{size}{among}"
 
 
 _TOURNAMENT = 16
 """Up to so many processes each meets each other; above, it meets those at distances 1, 2, 4, ..."""
 
-SMALL, LARGE = 4096, 2**22
-"""Bytes of a collective that shows the latency, and of one that shows the bandwidth on CPU."""
+_SIZES = {"cpu": (2**12, 2**18, 2**22)}
+_SIZES_OTHERWISE = (2**12, 2**20, 2**24, 2**28)
+"""Bytes that each device gives to a collective: the latency shows in few, the bandwidth in many."""
+
+_MOST = {"cpu": 2**25}
+_MOST_OTHERWISE = 2**28
+"""Bytes of all devices of a collective together, of which each host computes the result."""
 
 
-def rounds_of(processes: int, platform: str) -> list[Round]:
+def rounds_of(
+    processes: int, platform: str, devices: int = 1, memory: float | None = None
+) -> list[Round]:
     """One turn of rounds.
 
     Args:
         processes: Number of processes.
         platform: "cpu", "gpu" or "tpu".
+        devices: Devices of each process.
+        memory: Share of the free memory that is tested; None for that of the platform.
     """
-    large = LARGE if platform == "cpu" else 2**26
     dtypes = {"cpu": ("float32", "bfloat16"), "tpu": ("float32", "bfloat16", "int8")}
     chosen = dtypes.get(platform, ("float32", "bfloat16", "float16", "int8"))
     rounds = [Round(What.PRODUCTS, dtype=dtype) for dtype in chosen]
-    rounds += [Round(What.CHAINS), Round(What.COPIES, nbytes=large)]
-    kinds = [(What.ALL_REDUCE, SMALL), (What.ALL_REDUCE, large), (What.ALL_GATHER, large)]
-    for groups in halves(processes):
-        pairs = processes == 2
+    rounds += [Round(What.CHAINS), Round(What.COPIES, nbytes=2**22 if platform == "cpu" else 2**26)]
+    if memory or (memory is None and platform != "cpu"):
+        rounds.append(Round(What.MEMORY))
+    if platform == "gpu":
+        rounds.append(Round(What.COUNTERS))
+    levels = [*halves(processes), *(pairings(processes) if processes > 2 else [])]
+    for groups in levels:
+        pairs = len(groups[0]) == 2
+        sizes = _sizes(platform, devices * max(map(len, groups)))
+        kinds = {(What.ALL_REDUCE, sizes[0]): None, (What.ALL_REDUCE, sizes[-1]): None}
+        if groups is levels[0]:
+            kinds = {(What.ALL_REDUCE, n): None for n in sizes}
+            kinds |= {(w, n): None for w in COLLECTIVES[1:] for n in (sizes[0], sizes[-1])}
+        elif not pairs:
+            kinds[What.ALL_GATHER, sizes[-1]] = None
         rounds += [Round(w, nbytes=n, groups=groups, pairs=pairs) for w, n in kinds]
-    if processes > 2:
-        for groups in pairings(processes):
-            rounds += [Round(w, nbytes=n, groups=groups, pairs=True) for w, n in kinds[:2]]
     return rounds
+
+
+def _sizes(platform: str, devices: int) -> list[int]:
+    """Bytes of each device, in collectives of so many."""
+    most = max(4, _MOST.get(platform, _MOST_OTHERWISE) // devices)
+    return [*dict.fromkeys(min(n, most) for n in _SIZES.get(platform, _SIZES_OTHERWISE))]
 
 
 def halves(processes: int) -> list[tuple[tuple[int, ...], ...]]:

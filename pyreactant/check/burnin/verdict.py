@@ -28,6 +28,9 @@ _ROBUST = 1.4826
 _LEAST = 8
 """Times of each that a comparison needs."""
 
+LEAST_FREE = 2**28
+"""Bytes of memory, and of the disk, that must be free."""
+
 CLOCK = 1.0
 """Seconds that a clock may be ahead of the others, or behind."""
 DRIFT = 0.25
@@ -79,14 +82,20 @@ def judge(record: Record) -> list[Finding]:
     failed = {f.processes[0] for f in devices if f.state is State.FAILED}
     guilty, groups, explained = _wrong_groups(record, failed)
     slow, links = _links(record)
-    processes = [_process(record, member, guilty, slow) for member in record.members]
+    tested = {process for measure in record.measures for process in measure.group}
+    ahead = _ahead(record)
+    processes = [
+        _process(member, guilty, slow, ahead, tested=member.process in tested)
+        for member in record.members
+    ]
+    hosts = {member.process: member.host for member in record.members}
     pairs = [
-        _link(record, pair, groups, explained, links) for pair in sorted({*links, *_pairs(record)})
+        _link(hosts, pair, groups, explained, links) for pair in sorted({*links, *_pairs(record)})
     ]
     larger = [
         Finding(
             Kind.GROUP,
-            f"processes {', '.join(map(str, group))}",
+            f"processes {_listed(group)}",
             State.FAILED,
             (f"{wrong}, and nothing smaller in it is: one of these {len(group)}",),
             group,
@@ -115,10 +124,21 @@ def slow_ones(times: Mapping[K, Sequence[float]]) -> dict[K, float]:
     among = statistics.median_low(abs(value - middle) for value in medians.values())
     slow = {}
     for name, value in medians.items():
-        own = statistics.median(abs(x - value) for x in enough[name])
-        if value > FACTOR * middle and value - middle > RANKS * _ROBUST * (among + own):
+        own = robust_deviation(enough[name])
+        if value > FACTOR * middle and value - middle > RANKS * (_ROBUST * among + own):
             slow[name] = value / middle
     return slow
+
+
+def robust_deviation(times: Sequence[float]) -> float:
+    """A standard deviation that single times do not move: of the median absolute deviation.
+
+    Examples:
+        >>> robust_deviation([1.0, 2.0, 3.0, 4.0, 90.0])
+        1.4826
+    """
+    middle = statistics.median(times)
+    return _ROBUST * statistics.median(abs(time - middle) for time in times)
 
 
 def _devices(record: Record) -> list[Finding]:
@@ -130,9 +150,16 @@ def _devices(record: Record) -> list[Finding]:
     reasons: dict[int, list[tuple[State, str]]] = defaultdict(list)
     for position, measures in of_device.items():
         reasons[position] += [(State.FAILED, text) for text in _wrong(measures, record)]
-    for name in record.rounds:
+    for device in (device for member in record.members for device in member.devices):
+        if others := device.get("others"):
+            shared = (State.SUSPICIOUS, f"in use by others: {others}")
+            reasons[device["position"]].append(shared)
+    of_round: dict[str, list[Measure]] = defaultdict(list)
+    for measure in record.measures:
+        of_round[measure.round].append(measure)
+    for name, all_of_it in of_round.items():
         for equals in _equals(record).values():
-            measures = [m for m in record.measures if m.round == name and m.device in equals]
+            measures = [m for m in all_of_it if m.device in equals]
             for position, found in _other_bits(measures):
                 reasons[position].append(found)
             times = {m.device: m.seconds for m in measures if m.device is not None}
@@ -219,11 +246,13 @@ def _wrong_groups(
     alone = {group for group in left if len(group) == 1}
     for (process,) in alone:
         guilty[process] = "collective operations among its own devices are wrong"
-    pairs = [group for group in left if len(group) == 2]
-    for member in record.members:
-        own = [group for group in counts if len(group) == 2 and member.process in group]
-        if len(own) > 1 and all(group in pairs for group in own):
-            guilty[member.process] = "collective operations with every other process are wrong"
+    right_in: dict[int, list[bool]] = defaultdict(list)
+    for group in counts:
+        for process in group if len(group) == 2 else ():
+            right_in[process].append(group not in left)
+    for process, right in sorted(right_in.items()):
+        if len(right) > 1 and not any(right):
+            guilty[process] = "collective operations with every other process are wrong"
     if len(guilty) == len(record.members) > 1:
         guilty = {}  # all with all: nobody stands out
     explained |= {group for group in left if guilty.keys() & set(group)}
@@ -246,21 +275,16 @@ def _links(
     """
     slow: dict[int, str] = {}
     links: dict[tuple[int, ...], list[str]] = defaultdict(list)
-    names = {m.round for m in record.measures if m.device is None and m.seconds}
-    for name in sorted(names):
-        times: dict[tuple[int, ...], list[float]] = defaultdict(list)
-        nbytes = 0
-        for measure in record.measures:
-            if measure.round == name and measure.device is None and len(measure.group) == 2:
-                times[measure.group] += measure.seconds
-                nbytes = measure.nbytes
+    pairs = [m for m in record.measures if m.device is None and m.seconds and len(m.group) == 2]
+    for name in sorted({m.round for m in pairs}):
+        times = {m.group: m.seconds for m in pairs if m.round == name}
+        nbytes = max(m.nbytes for m in pairs if m.round == name)
         if len(times) < 3:
             continue  # no equals to compare with
-        best: dict[int, list[float]] = {}
-        for process in {p for pair in times for p in pair}:
-            own = [each for pair, each in times.items() if process in pair and each]
-            if own:
-                best[process] = min(own, key=statistics.median)
+        best: dict[int, Sequence[float]] = {}
+        for pair, each in times.items():
+            for process in pair:
+                best[process] = min(best.get(process, each), each, key=statistics.median)
         for process, ratio in slow_ones(best).items():
             slow.setdefault(process, f"{name}: {ratio:.1f} times as long with every other process")
         rest = {pair: each for pair, each in times.items() if not slow.keys() & set(pair)}
@@ -274,14 +298,22 @@ def _links(
 
 
 def _process(
-    record: Record, member: Member, guilty: Mapping[int, str], slow: Mapping[int, str]
+    member: Member,
+    guilty: Mapping[int, str],
+    slow: Mapping[int, str],
+    ahead: Mapping[int, tuple[float, float]],
+    *,
+    tested: bool,
 ) -> Finding:
-    reasons = []
+    reasons = [
+        (State.SUSPICIOUS, f"{name}: only {bytes_text(free)}")
+        for name, free in member.resources.items()
+        if name.startswith("free") and free < LEAST_FREE
+    ]
     if member.process in guilty:
         reasons.append((State.FAILED, guilty[member.process]))
     if member.process in slow:
         reasons.append((State.SUSPICIOUS, slow[member.process]))
-    ahead = _ahead(record)
     if member.process in ahead:
         offset, drift = ahead[member.process]
         if abs(offset) > CLOCK:
@@ -289,7 +321,6 @@ def _process(
             reasons.append((State.SUSPICIOUS, away))
         elif abs(drift) > DRIFT:
             reasons.append((State.SUSPICIOUS, f"its clock moved by {drift:.2f} s"))
-    tested = any(measure.process == member.process for measure in record.measures)
     return Finding(
         Kind.PROCESS,
         f"process {member.process} (host {member.host})",
@@ -313,13 +344,12 @@ def _ahead(record: Record) -> dict[int, tuple[float, float]]:
 
 
 def _link(
-    record: Record,
+    hosts: Mapping[int, str],
     pair: tuple[int, ...],
     groups: Mapping[tuple[int, ...], str],
     explained: set[tuple[int, ...]],
     links: Mapping[tuple[int, ...], list[str]],
 ) -> Finding:
-    hosts = {member.process: member.host for member in record.members}
     first, second = (f"process {process} (host {hosts[process]})" for process in pair)
     if pair in explained:
         state, reasons = State.UNTESTED, ["wrong, which one of its ends explains"]
@@ -329,6 +359,10 @@ def _link(
         reasons = links.get(pair, [])
         state = State.SUSPICIOUS if reasons else State.PASSED
     return Finding(Kind.LINK, f"{first} - {second}", state, tuple(reasons), pair)
+
+
+def _listed(group: Sequence[int]) -> str:
+    return ", ".join(map(str, group)) if len(group) <= 8 else f"{group[0]} to {group[-1]}"
 
 
 def _pairs(record: Record) -> set[tuple[int, ...]]:
@@ -348,11 +382,11 @@ def _name(position: int, member: Member) -> str:
     return f"device {position} (process {member.process}, host {member.host})"
 
 
-def _equals(record: Record) -> dict[tuple[Any, ...], list[int]]:
+def _equals(record: Record) -> dict[tuple[Any, ...], set[int]]:
     """Positions of devices whose results and times should be alike."""
-    kinds: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    kinds: dict[tuple[Any, ...], set[int]] = defaultdict(set)
     for member in record.members:
         for device in member.devices:
             processor = member.processor if device["platform"] == "cpu" else ""
-            kinds[device["platform"], device["kind"], processor].append(device["position"])
+            kinds[device["platform"], device["kind"], processor].add(device["position"])
     return kinds

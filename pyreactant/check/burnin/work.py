@@ -7,7 +7,7 @@ collective.
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,32 @@ from ...arrays.mixed import mixed
 from ...arrays.program import Program
 from ...arrays.sharding import Aval, NamedSharding
 from ...base.counted import counted
+from ...base.facts import available_memory
 from ..product import whole
+from .host import Gpus
 from .record import Measure
 from .rounds import Round, What
 
 REPEATS = 5
 """Products of the same inputs in a round, and calls of each collective operation."""
 
-_MOST = 2**23
-"""Elements of a collective operation on all devices together: each host computes the result."""
+_BLOCK = 2**26
+"""Words of a block of tested memory, at most."""
+
+_SHARE = 0.5
+"""Share of an accelerator's free memory that is tested."""
+
+_PATTERNS = ((1, 0), (0, 0x55555555), (0, 0), (0, 0x33333333))
+"""What a turn writes: the mixed place of each word, or a word; then the inverse."""
+
+_WAIT = 0.5
+"""Seconds that a pattern stays in memory before it is read."""
 
 _AXIS = "device"
 _CHAIN = Program("chains", jax="pyreactant.check.burnin.work:chain")
 _DIGEST = Program("digest of a product", jax="pyreactant.check.product.operands:digests")
-_SUM = Program("all-reduce", jax="pyreactant.check.burnin.work:summed")
-_SAME = Program("all-gather", jax="pyreactant.check.burnin.work:same")
+_FILL = Program("memory", jax="pyreactant.check.burnin.work:filled")
+_INVERT = Program("moving inversion", jax="pyreactant.check.burnin.work:inverted")
 
 
 def chain(x: Any) -> Any:
@@ -51,14 +62,70 @@ def chain(x: Any) -> Any:
     return jnp.concatenate([digests(part, cuts=(1, 1)).ravel() for part in parts])
 
 
+def filled(key: Any, *, words: int) -> Any:
+    """The JAX body that writes a pattern: key is uint32[1, 3], as `inverted` has it."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    places = lax.iota(np.uint32, words)
+    return jnp.where(key[0, 0] > 0, mixed(places ^ key[0, 1]), key[0, 1]) ^ key[0, 2]
+
+
+def inverted(block: Any, key: Any) -> Any:
+    """The JAX body of a moving inversion: the inverse, how many words are wrong, and the first.
+
+    Args:
+        block: uint32[words]; the inverse takes its place in memory.
+        key: uint32[1, 3]: 1 for mixed places, the seed or the word, and what all is inverted by.
+    """
+    import jax.numpy as jnp
+
+    wrong = block != filled(key, words=block.shape[0])
+    return ~block, wrong.sum(dtype=np.uint32), jnp.argmax(wrong)
+
+
 def summed(x: Any) -> Any:
     """The JAX body of an all-reduce, if the result is everywhere: the sum of the rows."""
     return x.sum(axis=0)
 
 
 def same(x: Any) -> Any:
-    """The JAX body of an all-gather, if the result is everywhere."""
+    """The JAX body of an all-gather, and of an all-to-all, by where the result is."""
     return x
+
+
+def scattered(x: Any) -> Any:
+    """The JAX body of a reduce-scatter, which XLA would not always make of a sum."""
+    import jax
+    from jax import lax
+    from jax.sharding import PartitionSpec
+
+    def of_block(block: Any) -> Any:
+        return lax.psum_scatter(block[0], _AXIS, tiled=True)
+
+    spec = PartitionSpec(_AXIS)
+    return jax.shard_map(of_block, in_specs=spec, out_specs=spec)(x)
+
+
+def moved(x: Any) -> Any:
+    """The JAX body of a permute: each device's row goes to the next."""
+    import jax.numpy as jnp
+
+    return jnp.roll(x, 1, axis=0)
+
+
+def _sum(rows: np.ndarray) -> np.ndarray:
+    return rows.sum(axis=0)
+
+
+_COLLECTIVES: Mapping[What, tuple[str, Any, Callable[[np.ndarray], np.ndarray]]] = {
+    What.ALL_REDUCE: ("summed", (), _sum),
+    What.ALL_GATHER: ("same", (), lambda rows: rows),
+    What.REDUCE_SCATTER: ("scattered", (_AXIS,), _sum),
+    What.ALL_TO_ALL: ("same", (None, _AXIS), lambda rows: rows),
+    What.PERMUTE: ("moved", (_AXIS,), lambda rows: np.roll(rows, 1, axis=0)),
+}
+"""The body of each collective, the partition spec of its result, and NumPy's result."""
 
 
 class Work:
@@ -67,13 +134,18 @@ class Work:
     Args:
         backend: The running runtime.
         size: Side of the matrices; None for 256 on CPU, 8192 on GPU and TPU.
+        memory: Share of each device's free memory that is tested.
     """
 
-    def __init__(self, backend: AbstractBackend, size: int | None) -> None:
+    def __init__(
+        self, backend: AbstractBackend, size: int | None, memory: float | None = None
+    ) -> None:
         self._backend = backend
         self._mine = sorted(backend.local_positions)
         self._process = backend.group.process_index
         self._size = size or (256 if backend.devices()[0].platform == "cpu" else 8192)
+        self._memory = _SHARE if memory is None else memory
+        self.gpus = Gpus(self._mine if backend.devices()[0].platform == "gpu" else ())
         self._programs: dict[Any, Executable] = {}
 
     def run(self, job: Round, turn: int) -> list[Measure]:
@@ -84,6 +156,13 @@ class Work:
             return [self._chain(job, device) for device in self._mine]
         if job.what is What.COPIES:
             return [self._copy(job, device, turn) for device in self._mine]
+        if job.what is What.MEMORY:
+            return self._patterns(job, turn)
+        if job.what is What.COUNTERS:
+            return [
+                self._measure(job, device, checked=1, wrong=int(text != ""), where=text)
+                for device, text in self.gpus.new_errors()
+            ]
         group = next((group for group in job.groups if self._process in group), None)
         return [] if group is None else [self._collective(job, group, turn)]
 
@@ -169,27 +248,66 @@ class Work:
             nbytes=job.nbytes,
         )
 
+    def _patterns(self, job: Round, turn: int) -> list[Measure]:
+        """A pattern in the memory of each device, read and inverted in place, and read again."""
+        mixes, word = _PATTERNS[turn % len(_PATTERNS)]
+        keys = [np.array([[mixes, word or turn * mixes, by]], np.uint32) for by in (0, 2**32 - 1)]
+        blocks = {d: self._filled(d, keys[0], self._free(d)) for d in self._mine}
+        wrong = dict.fromkeys(self._mine, 0)
+        where = dict.fromkeys(self._mine, "")
+        for key in keys:
+            time.sleep(_WAIT)
+            for device, held in blocks.items():
+                placed = self._put(device, key)
+                for number, block in enumerate(held):
+                    held[number], *results = self._run(device, _INVERT, block, placed, donate=(0,))
+                    count, first = (int(self._read(value)) for value in results)
+                    if count and not wrong[device]:
+                        where[device] = f"word {first} of block {number} of {len(held)}"
+                    wrong[device] += count
+        return [
+            self._measure(
+                job,
+                device,
+                checked=2 * sum(block.shape[0] for block in held),
+                wrong=wrong[device],
+                where=where[device],
+            )
+            for device, held in blocks.items()
+        ]
+
+    def _filled(self, device: int, key: np.ndarray, words: int) -> list[Any]:
+        placed, sizes = self._put(device, key), [_BLOCK] * (words // _BLOCK) or [max(1, words)]
+        return [self._on(device, _FILL, placed, words=size) for size in sizes]
+
+    def _free(self, device: int) -> int:
+        """Words of a device's memory that are tested; CPU devices share that of their host."""
+        free = self._backend.free_memory(device)
+        if free is None:
+            free = available_memory() // len(self._backend.devices())
+        return int(self._memory * free) // 4
+
     def _collective(self, job: Round, group: tuple[int, ...], turn: int) -> Measure:
         """A collective operation among all devices of a group of processes, exact."""
         devices = [d.position for d in self._backend.devices() if d.process_index in group]
         mesh = Mesh((len(devices),), (_AXIS,), devices)
-        columns = min(job.nbytes // 4, max(1, _MOST // len(devices)))
+        columns = max(1, job.nbytes // 4 // len(devices)) * len(devices)
         matrix = whole.Whole((len(devices), columns), turn, 3, 2**8)
         x = self._placed(mesh, matrix)
-        rows = matrix.rows(0, len(devices))
-        reduces = job.what is What.ALL_REDUCE
-        expected = rows.sum(axis=0) if reduces else rows
-        program, wrong, seconds = _SUM if reduces else _SAME, [], []
+        body, spec, result_of = _COLLECTIVES[job.what]
+        expected = result_of(matrix.rows(0, len(devices)))
+        program = Program(job.what, jax=f"pyreactant.check.burnin.work:{body}")
+        sharding, wrong, seconds = NamedSharding(mesh, spec), [], []
         for repeat in range(REPEATS):
             began = time.perf_counter()
-            (result,) = self._executable(mesh, program, [(x, (_AXIS,))], {}).run(x)
+            (result,) = self._executable(sharding, program, [(x, (_AXIS,))], {}).run(x)
             self._backend.block_until_ready(result)
             if repeat:
                 seconds.append(time.perf_counter() - began)
             wrong += [
                 f"on device {shard.device.position}"
                 for shard in self._backend.addressable_shards(result)
-                if not np.array_equal(shard.data, expected)
+                if not np.array_equal(shard.data, expected[shard.index])
             ]
         return Measure(
             round=job.name,
@@ -199,7 +317,7 @@ class Work:
             checked=REPEATS * len(mesh.positions_of(self._backend.local_positions)),
             wrong=len(wrong),
             where=wrong[0] if wrong else "",
-            seconds=tuple(seconds) if job.pairs else (),
+            seconds=tuple(seconds),
             nbytes=4 * columns,
         )
 
@@ -225,9 +343,17 @@ class Work:
     def _on(self, device: int, program: Program, *values: Any, **static: Any) -> Any:
         return self._run(device, program, *values, **static)[0]
 
-    def _run(self, device: int, program: Program, *values: Any, **static: Any) -> Sequence[Any]:
+    def _run(
+        self,
+        device: int,
+        program: Program,
+        *values: Any,
+        donate: tuple[int, ...] = (),
+        **static: Any,
+    ) -> Sequence[Any]:
         arguments = [(value, ()) for value in values]
-        return self._executable(_alone(device), program, arguments, static).run(*values)
+        everywhere = NamedSharding(_alone(device), ())
+        return self._executable(everywhere, program, arguments, static, donate).run(*values)
 
     def _timed(self, device: int, program: Program, *values: Any) -> tuple[float, Any]:
         began = time.perf_counter()
@@ -236,18 +362,22 @@ class Work:
         return time.perf_counter() - began, result
 
     def _executable(
-        self, mesh: Mesh, program: Program, arguments: Sequence[tuple[Any, Any]], static: Any
+        self,
+        result: NamedSharding,
+        program: Program,
+        arguments: Sequence[tuple[Any, Any]],
+        static: Any,
+        donate: tuple[int, ...] = (),
     ) -> Executable:
-        """A program for arguments with these specs on a mesh, whose results are everywhere."""
+        """A program for arguments with these specs on the mesh of its results."""
         avals = tuple(
-            Aval(tuple(value.shape), np.dtype(value.dtype), NamedSharding(mesh, spec))
+            Aval(tuple(value.shape), np.dtype(value.dtype), NamedSharding(result.mesh, spec))
             for value, spec in arguments
         )
-        key = program, avals, tuple(static.items())
+        key = program, result, avals, tuple(static.items())
         if key not in self._programs:
             _, structure = self._backend.trees.flatten(tuple(range(len(avals))))
-            everywhere = NamedSharding(mesh, ())
-            call = Call(program, structure, avals, everywhere, static=static)
+            call = Call(program, structure, avals, result, static=static, donate=donate)
             self._programs[key] = self._backend.lower(call).compile()
         return self._programs[key]
 

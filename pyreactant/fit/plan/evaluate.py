@@ -6,7 +6,6 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ...arrays.mesh import Mesh
@@ -14,7 +13,7 @@ from ...arrays.program import Program
 from ...arrays.sharding import plain_spec
 from ...base.child import LAUNCHERS, Activity, ask_child, import_path, without
 from ...base.errors import from_data
-from ...base.facts import usable_cores
+from ...base.facts import available_memory, usable_cores
 from ..hlo.collective import Collective, sent_bytes
 from ..layouts.layouts import Layout
 from ..layouts.machine import Machine
@@ -201,33 +200,3 @@ class Pool(Generic[T]):
 def peak_of_children() -> int:
     """Peak memory in bytes of the largest child process that has ended."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-
-
-def available_memory() -> int | None:
-    """Bytes of memory that are free on the machine and within this process's cgroup."""
-    return min((*_of_machine(), *_of_cgroup()), default=None)
-
-
-def _of_machine() -> list[int]:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return []
-    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-
-
-def _of_cgroup() -> Iterator[int]:
-    """Bytes that the limits of cgroups (versions 1 and 2) leave; nothing without limits."""
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        try:
-            texts = [Path(path).read_text().strip() for path in (limit, used)]
-        except OSError:
-            continue
-        if all(text.isdigit() for text in texts):
-            yield max(0, int(texts[0]) - int(texts[1]))

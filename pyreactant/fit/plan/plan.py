@@ -17,13 +17,14 @@ from ...base.errors import (
     RequirementError,
     argument,
 )
+from ...base.facts import available_memory
 from ...base.slices.topology import EXAMPLE, Topology
 from ..layouts.layouts import Choice, Layout, layout_of, product_layouts, program_layouts
 from ..layouts.machine import Machine, local_machine, slice_machine
 from ..layouts.model import Product
 from ..request import find_program, find_slices, no_size
 from .candidate import Candidate, ranked
-from .evaluate import Pool, Trials, available_memory, peak_of_children
+from .evaluate import Pool, Trials, peak_of_children
 from .report import Plan
 
 Progress = Callable[[int, int, Candidate | None], None]

@@ -140,6 +140,10 @@ class JaxBackend(AbstractBackend):
         value.block_until_ready()
         return value
 
+    def free_memory(self, position: int) -> int | None:
+        stats = self._jax.all[position].memory_stats()
+        return stats and int(stats["bytes_limit"] - stats["bytes_in_use"])
+
     def block_digests(self, value: Any) -> Mapping[int, np.ndarray]:
         return digest.block_digests(self._jax, value)
 

@@ -1,0 +1,150 @@
+"""What a machine says of itself: memory, disk, NUMA nodes, counters of its GPUs, other tools.
+
+Counters come from NVML by nvidia-ml-py, which is optional. Without it, and without the right to
+read a counter, that counter is not tested.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...base.child import output_of
+from ...base.counted import counted
+from ...base.facts import ROOT, available_memory
+
+TOOL = ("dcgmi", "diag", "-r", "1")
+"""The checker of NVIDIA's data centre GPU manager, at its shortest level."""
+
+_TOOL_LIMIT, _LINES = 120.0, 12
+"""Seconds that it has, and lines of it that are quoted."""
+
+
+def resources(root: Path = ROOT) -> dict[str, int]:
+    """NUMA nodes, and bytes that are free in memory and on the disk of this folder."""
+    nodes = len([*root.glob("sys/devices/system/node/node[0-9]*")])
+    return {
+        "NUMA nodes": nodes or 1,
+        "free memory": available_memory() or 0,
+        "free disk": shutil.disk_usage(Path.cwd()).free,
+    }
+
+
+def quoted() -> dict[str, Any] | None:
+    """What the checker of NVIDIA's driver says, if it is installed: its exit code and output."""
+    try:
+        ran = output_of(TOOL, timeout=_TOOL_LIMIT)
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"exit_code": None, "output": str(error)}
+    lines = f"{ran.stdout}{ran.stderr}".splitlines()
+    return {"exit_code": ran.returncode, "output": "\n".join(lines[-_LINES:])}
+
+
+class Gpus:
+    """NVIDIA GPUs, by NVML.
+
+    Args:
+        positions: Positions of this process's devices, in the runtime's order.
+    """
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self._nvml = _nvml()
+        self._handles: dict[int, Any] = {}
+        self._events: dict[int, Any] = {}
+        if self._nvml is None:
+            return
+        for position, name in zip(positions, _visible(len(positions)), strict=False):
+            nvml = self._nvml
+            by_name = nvml.nvmlDeviceGetHandleByUUID
+            by_number = nvml.nvmlDeviceGetHandleByIndex
+            try:
+                handle = by_number(int(name)) if name.isdigit() else by_name(name)
+            except nvml.NVMLError:
+                continue  # it cannot be seen here, and is not tested
+            self._handles[position] = handle
+            try:
+                self._events[position] = nvml.nvmlEventSetCreate()
+                kind = nvml.nvmlEventTypeXidCriticalError
+                nvml.nvmlDeviceRegisterEvents(handle, kind, self._events[position])
+            except nvml.NVMLError:
+                self._events.pop(position, None)
+        self._before = {position: self._ecc(handle) for position, handle in self._handles.items()}
+
+    def new_errors(self) -> Iterator[tuple[int, str]]:
+        """Each GPU that has counters, and what they counted since the last call; "" for nothing."""
+        for position, handle in self._handles.items():
+            before, now = self._before[position], self._ecc(handle)
+            self._before[position] = now
+            if not now and position not in self._events:
+                continue
+            texts = [
+                counted(now[name] - before[name], f"{name} ECC error")
+                for name in now
+                if now[name] > before.get(name, now[name])
+            ]
+            yield position, ", ".join([*texts, *(f"Xid {xid}" for xid in self._xids(position))])
+
+    def others(self, position: int) -> str:
+        """Who else computes on a GPU: the share of its memory, and the processes; "" for nobody."""
+        if self._nvml is None or position not in self._handles:
+            return ""
+        handle = self._handles[position]
+        try:
+            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            total = self._nvml.nvmlDeviceGetMemoryInfo(handle).total
+        except self._nvml.NVMLError:
+            return ""
+        others = [each for each in running if each.pid != os.getpid()]
+        used = sum(each.usedGpuMemory or 0 for each in others)
+        names = ", ".join(f"{each.pid} ({_name(each.pid)})" for each in others[:4])
+        return f"{used / total:.0%} of its memory, processes {names}" if others else ""
+
+    def _ecc(self, handle: Any) -> Mapping[str, int]:
+        """Errors since the driver started; only those that cannot be corrected are a fault."""
+        nvml = self._nvml
+        assert nvml is not None
+        kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        try:
+            return {"uncorrectable": nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since)}
+        except nvml.NVMLError:
+            return {}
+
+    def _xids(self, position: int) -> Iterator[int]:
+        nvml = self._nvml
+        assert nvml is not None
+        for _ in range(_LINES if position in self._events else 0):
+            try:
+                yield int(nvml.nvmlEventSetWait(self._events[position], 0).eventData)
+            except nvml.NVMLError:
+                return  # nothing more has happened
+
+
+def _nvml() -> ModuleType | None:
+    """NVML, started; None without the package, the library or a driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml  # type: ignore[no-any-return]
+
+
+def _visible(count: int) -> list[str]:
+    """Numbers or UUIDs of the GPUs that this process sees, in CUDA's order."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [name.strip() for name in names if name.strip()] or [str(n) for n in range(count)]
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return "of another user or container"
