@@ -1,17 +1,19 @@
 """`pyreactant burnin` as users start it: right devices, wrong ones, and runs that end early."""
 
+import contextlib
 import json
 import signal
 import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import environment, free_port, run
+from tests.harness import environment, free_port, run, until
 
 from .hook import Fault
 from .hook import environment as with_fault
@@ -33,6 +35,16 @@ def burnin(folder: Path, *options: str, fault: Fault | None = None) -> Any:
 def check(folder: Path, *options: str) -> Any:
     command = [*PYREACTANT, "burnin", "check", "burnin.json", *options]
     return run(command, cwd=folder, env=variables())
+
+
+def with_mark(mark: str) -> list[int]:
+    """Processes whose environment has the mark of a test."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def certificate(folder: Path) -> dict[str, Any]:
@@ -116,6 +128,42 @@ def test_a_killed_process_leaves_a_partial_certificate(tmp_path: Path) -> None:
     assert made["ran"]
 
 
+def test_a_device_that_hangs_in_a_collective(tmp_path: Path) -> None:
+    """It is named within the time, and what was finished before is certified."""
+    fault = Fault("hang", process=1, dtype="int32", ndim=1, after=5)
+    options = [*TWO, "--minutes", "5", "--stall-timeout", "10s"]
+    hung = burnin(tmp_path, *options, fault=fault)
+    assert hung.returncode == 7, hung.stderr
+    made = certificate(tmp_path)
+    assert "stalled" in made["partial"]
+    assert "process 1 " in made["partial"]
+    passed = [f["name"] for f in made["findings"] if f["kind"] == "device"]
+    assert len(passed) == 2
+    assert "products of float32" in made["ran"]
+
+
+PHASES = {"before the first round": "", "within rounds": "burnin-record.json"}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_launcher_that_is_killed_leaves_no_process(tmp_path: Path, phase: str) -> None:
+    mark = f"burnin-{uuid.uuid4().hex}"
+    with subprocess.Popen(
+        [*BURNIN, *TWO, "--minutes", "10"],
+        cwd=tmp_path,
+        env={**variables(), "TEST_MARK": mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as launcher:
+        waited = PHASES[phase] or "process-1.log"
+        until(lambda: [*tmp_path.glob(f"pyreactant-runs/*/{waited}")])
+        launcher.kill()
+    until(lambda: not with_mark(mark))
+    assert not (tmp_path / "burnin.json").exists()
+    if PHASES[phase]:
+        assert [*tmp_path.glob("pyreactant-runs/*/burnin-record.json")]
+
+
 def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*BURNIN, "--minutes", "10", "--devices-per-process", "2"],
@@ -171,6 +219,46 @@ def test_supervisors_of_a_launcher(tmp_path: Path) -> None:
     assert ended[1][0] == ""
     assert len(certificate(folders[0])["hosts"]) == 2
     assert [*folders[1].iterdir()] == []
+
+
+@pytest.mark.parametrize("lost", [1, 0])
+def test_a_host_that_leaves(tmp_path: Path, lost: int) -> None:
+    """The head goes on to certify what was finished; without the head nobody does."""
+    shared = {
+        "PYREACTANT_NUM_PROCESSES": "2",
+        "PYREACTANT_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
+        "TEST_MARK": (mark := f"burnin-{uuid.uuid4().hex}"),
+    }
+    processes = []
+    try:
+        for index in range(2):
+            folder = tmp_path / str(index)
+            folder.mkdir()
+            settings = {**variables(), **shared, "PYREACTANT_PROCESS_INDEX": str(index)}
+            processes.append(
+                subprocess.Popen(
+                    [*BURNIN, "--minutes", "10", "--devices-per-process", "1"],
+                    cwd=folder,
+                    env=settings,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        until(lambda: [*tmp_path.glob("0/pyreactant-runs/*/burnin-record.json")])
+        processes[lost].kill()
+        out, error = processes[1 - lost].communicate(timeout=240)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert processes[1 - lost].returncode == 6, error
+    until(lambda: not with_mark(mark))
+    if lost == 0:
+        assert not [*tmp_path.glob("*/burnin.json")]
+        return
+    assert "PARTIAL: " in out
+    assert certificate(tmp_path / "0")["ran"]
 
 
 PLANS = {

@@ -62,7 +62,7 @@ def test_the_words_of_a_command_line_are_exact(seconds: float) -> None:
     assert parse_duration(command_line(options)[0].removeprefix("--grace=")) == seconds
 
 
-NUMBERS = ("--minutes", "--num-cpus", "--typical")
+NUMBERS = ("--memory", "--minutes", "--num-cpus", "--typical")
 """Options that are other numbers, or have their unit in their name."""
 
 
