@@ -1,17 +1,22 @@
 """Faults put into devices, and how often a burn-in names them; false alarms; what checks cost.
 
-`python -m benchmarks.burnin [--times N] [--resampled N] [--size N]` runs the rounds of a burn-in on
-eight CPU devices of this process. The hook of the tests changes results, each time on another
-device. False alarms are counted over records whose times are drawn anew from those of a real one.
-The exit code is 1 if a fault is not named, or a right device is called failed.
+`python -m benchmarks.burnin` runs the rounds of a burn-in on eight CPU devices of this process. The
+hook of the tests changes results, each time on another device. False alarms are counted over
+records whose times are drawn anew from those of a real one. Process 0 of a burn-in of `--hosts`
+hosts gets made-up numbers, in a child. A program is called `--calls` times with --replay-every, and
+without. `--only` takes one of these parts. The exit code is 1 if a fault is not named, or a right
+device is called failed.
 """
 
 import argparse
+import json
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +24,7 @@ import numpy as np
 
 import pyreactant as pr
 from pyreactant.arrays.runtimes.runtime import current
-from pyreactant.check.burnin.member import member_of
+from pyreactant.check.burnin.member import Book, member_of
 from pyreactant.check.burnin.record import Measure, Record, merged
 from pyreactant.check.burnin.rounds import Round, What, rounds_of
 from pyreactant.check.burnin.verdict import State, judge
@@ -27,7 +32,7 @@ from pyreactant.check.burnin.work import Work
 from pyreactant.check.product import whole
 from tests.burnin import hook
 from tests.burnin.hook import Fault
-from tests.burnin.records import record
+from tests.burnin.records import member, record
 
 from ._measure import machine
 
@@ -37,6 +42,7 @@ FAULTS: dict[str, tuple[Fault, Round, int, State]] = {
     "a bit in each 10th result": (Fault("flip", every=10), PRODUCTS, 3, State.FAILED),
     "a bit in each 100th result": (Fault("flip", every=100), PRODUCTS, 16, State.FAILED),
     "a stuck column": (Fault("column"), PRODUCTS, 1, State.FAILED),
+    "a bit in the memory of an input": (Fault("flip", every=7, after=1), PRODUCTS, 2, State.FAILED),
     "NaN in each 5th result": (Fault("nan", every=5), PRODUCTS, 2, State.FAILED),
     "a bit in floats without a reference": (
         Fault("flip", dtype="uint32", ndim=1),
@@ -129,16 +135,95 @@ def costs(size: int) -> None:
     print(f"product of {size}: {whole_time * 1e3:.0f} ms; of it {', '.join(shares)}", flush=True)
 
 
+def simulated(hosts: int, devices: int) -> None:
+    """Print what process 0 needs for a burn-in of so many hosts: rounds, memory, times."""
+    members = tuple(
+        member(p, range(p * devices, (p + 1) * devices), serials=[f"GPU-{p}"]) for p in range(hosts)
+    )
+    rounds = rounds_of(hosts, "gpu", devices)
+    book = Book(
+        replace(record((), members=members), rounds=tuple(job.name for job in rounds)), None
+    )
+    draw, began = random.Random(1), time.perf_counter()
+    for _ in range(2):
+        for number, job in enumerate(rounds):
+            told = [[0.0, [*made_up(job, p, devices, draw)]] for p in range(hosts)]
+            book.enter(number, job, 1.0, json.loads(json.dumps(told)))
+    entered = time.perf_counter() - began
+    whole = book.finish()
+    text = json.dumps(whole.to_dict())
+    began = time.perf_counter()
+    alarms = sum(f.state is not State.PASSED for f in judge(whole))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{hosts} hosts of {devices} devices: {len(rounds)} rounds in a turn, two turns entered in "
+        f"{entered:.0f} s, a record of {len(text) / 2**20:.0f} MiB, judged in "
+        f"{time.perf_counter() - began:.1f} s, {alarms} alarms, peak memory {peak:.0f} MiB",
+        flush=True,
+    )
+
+
+def made_up(job: Round, process: int, devices: int, draw: random.Random) -> Iterator[Any]:
+    """What one process of a simulation tells of a round."""
+
+    def measure(device: int | None) -> dict[str, Any]:
+        seconds = tuple(draw.gauss(0.01, 0.001) for _ in range(4))
+        return Measure(job.name, process, device, (), 5, seconds=seconds, nbytes=job.nbytes).told()
+
+    if job.groups:
+        yield from [measure(None)] if any(process in group for group in job.groups) else []
+    else:
+        yield from (measure(process * devices + number) for number in range(devices))
+
+
+def replayed(calls: int) -> None:
+    """Print the time of a step with --replay-every 500, over that without, by turns of 500."""
+    rows = pr.NamedSharding(pr.Mesh((8,), ("x",)), ("x",))
+    x = pr.device_put(np.ones((1024, 1024), np.float32), rows)
+    programs = []
+    for every in (0, 500):
+        current().replay_every = every
+        programs.append(pr.compile(lambda x: x @ x / 1024, x))
+        programs[-1](x)
+    current().replay_every = 0
+    took: list[list[float]] = [[], []]
+    for _ in range(max(1, calls // 500)):
+        for program, times in zip(programs, took, strict=True):
+            began = time.perf_counter()
+            for _ in range(500):
+                program(x).block_until_ready()
+            times.append(time.perf_counter() - began)
+    without, every = (statistics.median(times) / 500 for times in took)
+    print(
+        f"--replay-every 500: {every * 1e3:.2f} ms a step, without {without * 1e3:.2f} ms: "
+        f"{every / without:.4f}, over {len(took[0])} turns of 500",
+        flush=True,
+    )
+
+
 def main() -> int:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--resampled", type=int, default=1000)
     parser.add_argument("--size", type=int, default=2048)
+    parser.add_argument("--hosts", type=int, default=4096)
+    parser.add_argument("--calls", type=int, default=2500)
+    parser.add_argument("--only", choices=["simulation", "replay", "faults"])
     given = parser.parse_args()
+    if given.only == "simulation":
+        simulated(given.hosts, devices=4)
+        return 0
     pr.initialize("jax", platform="cpu", num_cpu_devices=8)
     print(machine())
-    costs(given.size)
+    if given.only != "faults":
+        replayed(given.calls)
+    if given.only == "replay":
+        return 0
+    if given.only is None:
+        words = ["-m", "benchmarks.burnin", "--only", "simulation", "--hosts", str(given.hosts)]
+        subprocess.run([sys.executable, *words], check=True)  # its peak memory is its own
+        costs(given.size)
     hook.install()
     work = Work(current().backend, size=64)
     measured(work, [PRODUCTS, CHAINS], 1)  # compiles

@@ -107,7 +107,8 @@ def test_a_wrong_collective_is_seen(work: Work, what: What) -> None:
 def test_collectives_are_what_xla_calls_so(
     work: Work, what: What, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend, texts = current().backend, []
+    backend = current().backend
+    texts: list[str] = []
     lower = type(backend).lower
 
     def noted(self: Any, call: Any) -> Any:

@@ -176,6 +176,7 @@ def test_a_tool_is_quoted(dcgmi: Callable[[str], None]) -> None:
     dcgmi('echo "stand-in for dcgmi: $*"; echo Fail >&2; exit 3')
     said = quoted()
     assert said == {"exit_code": 3, "output": "stand-in for dcgmi: diag -r 1\nFail"}
+    assert said is not None
     made = certify(record([alone(0)], quotes=({"host": "n0", **said},)), "")
     assert made.exit_code == 0  # it is quoted, and decides nothing
     text = " ".join(made.to_text(200).split())

@@ -1,13 +1,22 @@
 """The verdict of a burn-in: a function of recorded numbers, which names what stands out."""
 
 import itertools
+import json
 import random
 from collections.abc import Iterator
 
 import pytest
 
+from pyreactant.check.burnin.member import Book
 from pyreactant.check.burnin.record import Measure, Record, merged
-from pyreactant.check.burnin.rounds import COLLECTIVES, What, halves, pairings, rounds_of
+from pyreactant.check.burnin.rounds import (
+    COLLECTIVES,
+    Round,
+    What,
+    halves,
+    pairings,
+    rounds_of,
+)
 from pyreactant.check.burnin.verdict import Finding, Kind, State, judge, slow_ones
 
 from .records import alone, pair, record
@@ -182,3 +191,32 @@ def test_measures_of_the_same_are_added_and_stay_few() -> None:
     assert measure.digests == {"a": 2000}
     assert len(measure.seconds) <= 420
     assert Measure.from_dict(measure.to_dict()) == measure
+
+
+def test_process_0_knows_the_groups_that_others_do_not_tell() -> None:
+    """What three processes tell of a round of pairs becomes one measure for each pair."""
+    empty = record((), processes=3)
+    book = Book(empty, None)
+    job = Round(What.ALL_REDUCE, nbytes=64, groups=((0, 2),), pairs=True)
+    told = [[0.5 * p, [m.told() for m in pair((0, 2)) if m.process == p]] for p in range(3)]
+    for _ in range(2):
+        book.enter(0, job, 1.0, json.loads(json.dumps(told)))
+    alone_ = [[0.0, [alone(p, wrong=p).told()]] for p in range(3)]
+    book.enter(1, Round(What.CHAINS), 1.0, json.loads(json.dumps(alone_)))
+    whole = book.finish()
+    assert whole.finished
+    both, *single = whole.measures
+    assert (both.group, both.checked, len(both.seconds)) == ((0, 2), 40, 48)
+    assert [(m.device, m.group, m.wrong) for m in single] == [(p, (p,), p) for p in range(3)]
+    assert whole.clocks == ((0.0,), (0.0,), (0.0,))
+    assert {name: times for name, (times, _) in whole.ran.items()} == {job.name: 2, "chains": 1}
+
+
+def test_clocks_of_a_long_burn_in_are_kept_in_few_numbers() -> None:
+    book = Book(record((), processes=2), None)
+    for turn in range(1000):
+        late = 0.001 * (turn % 7) + (0.0 if turn < 500 else 0.4)
+        book.enter(0, Round(What.CHAINS), 0.1, [[0.0, []], [late, []]])
+    first, second = book.finish().clocks[1]
+    assert first == 0.0
+    assert second == pytest.approx(0.4)

@@ -134,7 +134,8 @@ def _nvml() -> ModuleType | None:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
-    return pynvml  # type: ignore[no-any-return]
+    started: ModuleType = pynvml
+    return started
 
 
 def _visible(count: int) -> list[str]:

@@ -148,7 +148,7 @@ def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record
         ahead = time.time() - sent
         began = time.monotonic()
         measures = work.run(job, turn)
-        told = meeting.told(str(number), [ahead, [measure.to_dict() for measure in measures]])
+        told = meeting.told(str(number), [ahead, [measure.told() for measure in measures]])
         if meeting.first:
             book.enter(number % len(rounds), job, time.monotonic() - began, told)
         number += 1
@@ -179,8 +179,11 @@ class Book:
     def enter(self, number: int, job: Round, seconds: float, told: Sequence[Any]) -> None:
         """Add what all processes told of a round, and write the record."""
         self._last[number] = seconds
-        for _, measures in told:
-            merged(self._measures, map(Measure.from_dict, measures), len(told))
+        groups = {process: group for group in job.groups for process in group}
+        for process, (_, measures) in enumerate(told):
+            group = groups.get(process, (process,))
+            heard = (Measure.heard(measure, process, group) for measure in measures)
+            merged(self._measures, heard, len(told))
         self._clocks.enter([ahead for ahead, _ in told])
         ran = dict(self._record.ran)
         times, before = ran.get(job.name, (0, 0.0))
@@ -217,7 +220,7 @@ class _Clocks:
         self._ahead.append(ahead)
         if len(self._ahead) >= 4 * _ROUNDS_OF_A_CLOCK:
             both = zip(self._ahead[::2], self._ahead[1::2], strict=True)
-            self._ahead = [[*map(min, first, second)] for first, second in both]
+            self._ahead = [[*map(min, zip(*two, strict=True))] for two in both]
 
     def ahead(self) -> tuple[tuple[float, ...], ...]:
         """For each process, of the first half of the rounds and of the second, or of all."""

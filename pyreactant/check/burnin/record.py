@@ -84,6 +84,16 @@ class Measure(Plain):
     seconds: tuple[float, ...] = ()
     nbytes: int = 0
 
+    def told(self) -> dict[str, Any]:
+        """Plain data for process 0, which knows the groups: thousands of copies would be large."""
+        return {**self.to_dict(), "group": ()}
+
+    @classmethod
+    def heard(cls, data: Mapping[str, Any], process: int, group: tuple[int, ...]) -> "Measure":
+        """What a process told, in a round in which it had this group."""
+        measure = cls.from_dict(data)
+        return replace(measure, group=group if measure.device is None else (process,))
+
     @property
     def key(self) -> tuple[Any, ...]:
         """What a later measure of the same is added to."""

@@ -305,7 +305,7 @@ def _process(
     *,
     tested: bool,
 ) -> Finding:
-    reasons = [
+    reasons: list[tuple[State, str]] = [
         (State.SUSPICIOUS, f"{name}: only {bytes_text(free)}")
         for name, free in member.resources.items()
         if name.startswith("free") and free < LEAST_FREE

@@ -115,7 +115,8 @@ def moved(x: Any) -> Any:
 
 
 def _sum(rows: np.ndarray) -> np.ndarray:
-    return rows.sum(axis=0)
+    total: np.ndarray = rows.sum(axis=0)
+    return total
 
 
 _COLLECTIVES: Mapping[What, tuple[str, Any, Callable[[np.ndarray], np.ndarray]]] = {
@@ -284,7 +285,7 @@ class Work:
         """Words of a device's memory that are tested; CPU devices share that of their host."""
         free = self._backend.free_memory(device)
         if free is None:
-            free = available_memory() // len(self._backend.devices())
+            free = (available_memory() or 0) // len(self._backend.devices())
         return int(self._memory * free) // 4
 
     def _collective(self, job: Round, group: tuple[int, ...], turn: int) -> Measure:

@@ -142,7 +142,7 @@ class JaxBackend(AbstractBackend):
 
     def free_memory(self, position: int) -> int | None:
         stats = self._jax.all[position].memory_stats()
-        return stats and int(stats["bytes_limit"] - stats["bytes_in_use"])
+        return int(stats["bytes_limit"] - stats["bytes_in_use"]) if stats else None
 
     def block_digests(self, value: Any) -> Mapping[int, np.ndarray]:
         return digest.block_digests(self._jax, value)
