@@ -22,6 +22,7 @@ from ...arrays.runtimes.runtime import current, initialize
 from ...base.errors import InvalidArgumentError, RequirementError
 from ...base.facts import ROOT, facts, gpu_serials, usable_cores
 from ...base.files import write_json
+from ...process import progress
 from .host import Gpus, quoted, resources
 from .record import Asked, Measure, Member, Record, merged
 from .rounds import Round, rounds_of
@@ -44,20 +45,23 @@ class Meeting:
         """What process 0 says; it gives the value."""
         if self._store is None:
             return value
-        if self.first:
+        with progress.collective():  # counted, so that the supervisor tells who waits for whom
+            if not self.first:
+                return json.loads(self._waited(f"burnin/order/{key}"))
             self._store.put(f"burnin/order/{key}", json.dumps(value))
-            return value
-        return json.loads(self._waited(f"burnin/order/{key}"))
+        return value
 
     def told(self, key: str, mine: Any) -> list[Any]:
         """What each process tells, by process; only process 0 gets it, the others []."""
         if self._store is None:
             return [mine]
-        if not self.first:
-            self._store.put(f"burnin/told/{key}/{self._group.process_index}", json.dumps(mine))
-            return []
-        others = range(1, self._group.num_processes)
-        texts = [self._waited(f"burnin/told/{key}/{process}") for process in others]
+        with progress.collective():
+            if not self.first:
+                index = self._group.process_index
+                self._store.put(f"burnin/told/{key}/{index}", json.dumps(mine))
+                return []
+            others = range(1, self._group.num_processes)
+            texts = [self._waited(f"burnin/told/{key}/{process}") for process in others]
         self._store.delete(f"burnin/told/{key}")
         return [mine, *map(json.loads, texts)]
 
