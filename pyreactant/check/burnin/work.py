@@ -19,6 +19,7 @@ from ...arrays.program import Program
 from ...arrays.sharding import Aval, NamedSharding
 from ...base.counted import counted
 from ...base.facts import available_memory
+from ...process import progress
 from ..product import whole
 from .host import Gpus
 from .record import Measure
@@ -165,7 +166,10 @@ class Work:
                 for device, text in self.gpus.new_errors()
             ]
         group = next((group for group in job.groups if self._process in group), None)
-        return [] if group is None else [self._collective(job, group, turn)]
+        if group is None:
+            progress.collectives += REPEATS  # the others begin so many
+            return []
+        return [self._collective(job, group, turn)]
 
     def _products(self, job: Round, turn: int) -> list[Measure]:
         """Products of whole numbers, the same ones on each device; one device after the other."""
@@ -298,11 +302,13 @@ class Work:
         body, spec, result_of = _COLLECTIVES[job.what]
         expected = result_of(matrix.rows(0, len(devices)))
         program = Program(job.what, jax=f"pyreactant.check.burnin.work:{body}")
-        sharding, wrong, seconds = NamedSharding(mesh, spec), [], []
+        executable = self._executable(NamedSharding(mesh, spec), program, [(x, (_AXIS,))], {})
+        wrong, seconds = [], []
         for repeat in range(REPEATS):
             began = time.perf_counter()
-            (result,) = self._executable(sharding, program, [(x, (_AXIS,))], {}).run(x)
-            self._backend.block_until_ready(result)
+            with progress.collective():
+                (result,) = executable.run(x)
+                self._backend.block_until_ready(result)
             if repeat:
                 seconds.append(time.perf_counter() - began)
             wrong += [
