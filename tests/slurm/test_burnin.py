@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.burnin.hook import Fault
-from tests.burnin.hook import environment as with_fault
 from tests.harness import environment
 from tests.slurm.cluster import Cluster
 
@@ -19,8 +17,8 @@ ON_SLURM = ["--on", "slurm", "--nodes", "2", "--platform", "cpu", "--devices-per
 KEY = {"PYREACTANT_SECRET": "a secret of more than sixteen characters"}
 
 
-def burnin(cluster: Cluster, folder: Path, *options: str, **variables: str) -> Any:
-    settings = environment(**KEY, XDG_STATE_HOME=str(folder / "state"), **variables)
+def burnin(cluster: Cluster, folder: Path, *options: str) -> Any:
+    settings = environment(**KEY, XDG_STATE_HOME=str(folder / "state"))
     argv = [*BURNIN, *ON_SLURM, "--size", "48", *options]
     return cluster.run(argv, env=settings, cwd=folder, timeout=600)
 
@@ -39,16 +37,3 @@ def test_a_certificate_of_two_nodes(cluster: Cluster, tmp_path: Path) -> None:
     check = [*BURNIN, "check", "burnin.json"]
     checked = cluster.run(check, env=environment(**KEY), cwd=tmp_path)
     assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_a_process_that_is_killed_there(cluster: Cluster, tmp_path: Path) -> None:
-    """The nodes share this folder, so that the finished rounds are certified."""
-    fault = Fault("kill", process=1, dtype="uint32", ndim=1, after=3)
-    changed = with_fault(fault, environment()["PYTHONPATH"])
-    named = [word for name in changed for word in ("--env", name)]
-    lost = burnin(cluster, tmp_path, "--minutes", "5", *named, **changed)
-    assert lost.returncode == 6, (lost.stdout, lost.stderr)
-    assert "PARTIAL: process 1 " in " ".join(lost.stdout.split())
-    made = json.loads((tmp_path / "burnin.json").read_text())
-    assert made["ran"]
-    assert "process 1 " in made["partial"]
