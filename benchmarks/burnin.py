@@ -193,10 +193,10 @@ def replayed(calls: int) -> None:
             for _ in range(500):
                 program(x).block_until_ready()
             times.append(time.perf_counter() - began)
-    without, every = (statistics.median(times) / 500 for times in took)
+    without, twice = (statistics.median(times) / 500 for times in took)
     print(
-        f"--replay-every 500: {every * 1e3:.2f} ms a step, without {without * 1e3:.2f} ms: "
-        f"{every / without:.4f}, over {len(took[0])} turns of 500",
+        f"--replay-every 500: {twice * 1e3:.2f} ms a step, without {without * 1e3:.2f} ms: "
+        f"{twice / without:.4f}, over {len(took[0])} turns of 500",
         flush=True,
     )
 
