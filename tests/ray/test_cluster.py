@@ -83,17 +83,6 @@ def test_a_killed_worker_is_named_and_a_queue_can_be_left(on_ray: Cluster, tmp_p
     assert "cancelled: cancelled 130\n" in log
 
 
-def test_a_burn_in_of_two_hosts(on_ray: Cluster, tmp_path: Path) -> None:
-    """Its record is the value of the job, and the certificate is written here."""
-    words = "burnin --on ray --hosts 2 --num-cpus 0.5 --platform cpu --devices-per-process 1"
-    words += " --size 48 --minutes 0.05"
-    log = run(on_ray, ["-m", "pyreactant", *words.split()], tmp_path)
-    assert " of 2 devices passed in " in log
-    made = json.loads((tmp_path / "burnin.json").read_text())
-    assert len(made["hosts"]) == 2
-    assert made["ran"]
-
-
 @pytest.mark.slow
 def test_the_law_of_values_from_a_machine_outside(on_ray: Cluster, tmp_path: Path) -> None:
     """By Ray's client, as from a laptop."""
