@@ -275,7 +275,9 @@ class _Bisection:
         part, good = cut(self._ways, self._editor, small.module, failure, self._bad, self._goods)
         if part is None or good is None:
             return
-        save(good=good.text, operations=part.operations, operations_of=part.of, trips=part.trips)
+        there, here = (self._ways.versions(way)["jax"] for way in (good, self._bad))
+        right = good.text if there == here else f"{good.text} (jax {there})"
+        save(good=right, operations=part.operations, operations_of=part.of, trips=part.trips)
         save(module=part.module.text)
         limits = [failure.limit(x.dtype) * _largest(x) for x in part.wanted]
         save(**self.show(out, part.module, failure, part.wanted, limits))
