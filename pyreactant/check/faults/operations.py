@@ -138,20 +138,25 @@ class Operations:
     @property
     def known(self) -> bool:
         """Whether the oracle's operations are seen, so that one of them may be ruled out."""
-        return bool(self._steps)
+        return self._seen is not None
+
+    @property
+    def _steps(self) -> list[_Step]:
+        return self._seen or []
 
     @functools.cached_property
-    def _steps(self) -> list[_Step]:
-        """All operations; none of large arguments, or if too few would be tried in time."""
+    def _seen(self) -> list[_Step] | None:
+        """All operations; None of large arguments, or if too few would be tried in time."""
         steps: list[_Step] = []
         if not self._small:
-            return steps
+            return None
 
         def note(alterations: Iterator[Alteration]) -> None:
             steps.append(_Step([(kind, text) for kind, text, _ in alterations], users_line()))
 
-        self._run(note)
-        return [] if self._spent > _PATIENCE / 20 else steps
+        ran = self._run(note)
+        is_seen = steps or ran is not None
+        return steps if is_seen and self._spent <= _PATIENCE / 20 else None
 
     def _run(self, choose: Callable[[Iterator[Alteration]], Any]) -> np.ndarray | None:
         """The output of the oracle, with one operation altered; None if the oracle cannot run."""
