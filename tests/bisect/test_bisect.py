@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,9 @@ def test_a_failure_that_comes_and_goes_takes_few_runs(tmp_path: Path) -> None:
     check_script(tmp_path / "bisect", python)
 
 
+@pytest.mark.skipif(
+    not version("jax").startswith("0.10."), reason="only jax 0.10 takes log(exp(x)) for x"
+)
 def test_a_pass_is_named_by_the_first_dump_that_is_wrong(tmp_path: Path) -> None:
     options = ("--bad", "platform=cpu", "--good", "interpreter", "--size", "4")
     result = found(tmp_path, *options, program="tests.bisect.programs:overflow")
