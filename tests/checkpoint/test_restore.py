@@ -523,6 +523,8 @@ def test_a_bucket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for use in (lambda at: pr.save(at, {"x": 1}), pr.restore, pr.Checkpoints):
         with pytest.raises(pr.FileError, match="got 'gs://bucket/run'; a bucket cannot rename a"):
             use("gs://bucket/run")
+        with pytest.raises(pr.FileError, match="got 'gs:/bucket/run'; a bucket cannot rename a"):
+            use(Path("gs://bucket/run"))
     assert not list(tmp_path.iterdir())
 
 

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -414,7 +415,7 @@ def local(folder: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidArgumentError(f"a folder must be text or a Path, got {folder!r:.100}")
-    if "://" in os.fspath(folder):
+    if re.search("://|^(gs|s3):/", os.fspath(folder)):  # a Path has one slash
         raise FileError(
             "a checkpoint must be in a folder of a disk that all processes share, got "
             f"{os.fspath(folder)!r}; a bucket cannot rename a step when it is whole, so name a "
