@@ -241,7 +241,7 @@ def test_a_peer_without_the_secret_gets_no_seat(address: str) -> None:
 def test_processes_with_different_secrets(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = iter([KEY, "another one"])
     monkeypatch.setattr(meeting_module, "programs_secret", lambda group: next(keys).encode())
-    found = _together(address, [(2, 0), (2, 1)], 1.5, lambda meeting, index: None)
+    found = _together(address, [(2, 0), (2, 1)], 6.0, lambda meeting, index: None)
     texts = sorted(str(error) for error in found)
     assert "has another secret than the run at" in texts[0]
     assert "set PYREACTANT_SECRET or PYREACTANT_SECRET_FILE to the same" in texts[0]
