@@ -13,7 +13,6 @@ import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec, seconds_text
 from ..base.counted import counted
-from ..base.document.terminal import Fitting
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
 from ..base.steps import step
@@ -101,6 +100,7 @@ def topology(
         print(json.dumps(plain if name is None else plain[0], indent=2))
         return
 
+    from ..base.document.terminal import Fitting
     from .console import output
 
     console = output()

@@ -9,7 +9,6 @@ import typer
 
 from ..arrays.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
 from ..base.counted import counted
-from ..base.document.parts import Cell, Table, facts
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.files import plain_json
 from ..base.outputs import check_outputs, write_output
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..arrays.sharding import Device
+    from ..base.document.parts import Cell, Table
     from ..check.product.report import MatmulReport
 
 EXAMPLES = examples(
@@ -184,8 +184,10 @@ def _show(console: "Console", report: "MatmulReport", out: Path | None) -> None:
         console.print(line)
 
 
-def _facts(report: "MatmulReport", out: Path | None) -> Table:
+def _facts(report: "MatmulReport", out: Path | None) -> "Table":
     """The check and the times."""
+    from ..base.document.parts import Cell, facts
+
     check, seconds, call = report.check, report.seconds, ""
     worst = ", ".join(f"{key} {value}" for key, value in (check.worst or {}).items())
     if seconds:
@@ -208,7 +210,9 @@ def _facts(report: "MatmulReport", out: Path | None) -> Table:
     )
 
 
-def _verdict(report: "MatmulReport") -> Cell:
+def _verdict(report: "MatmulReport") -> "Cell":
+    from ..base.document.parts import Cell
+
     check = report.check
     method = f"{check.method}, {seconds_text(report.check_seconds)}"
     if not check.passed:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import shlex
@@ -40,18 +41,22 @@ RUN_EXAMPLES = examples(
 class RunCommand(DeclaredCommand):
     """The command with its usage errors, which end the other processes of the run, too."""
 
+    is_here = False
+    """Whether the words show that the run is here. The other places take time to import."""
+
     def places(self) -> Mapping[str, Options]:
-        """The options of a run in the foreground here, and of each target."""
-        from ..runs import targets
+        """The options of a run in the foreground here, and of each target if they are needed."""
         from ..runs.spec import RunSpec, options_of
         from ..runs.supervisor import RunOptions
 
+        here = {HERE: options_of(RunOptions)}
+        if self.is_here:
+            return here
+        from ..runs import targets
+
         kinds = {kind: targets.type_of(kind) for kind in targets.KINDS}
         spec = options_of(RunSpec)
-        return {
-            HERE: options_of(RunOptions),
-            **{kind: {**spec, **options_of(target)} for kind, target in kinds.items()},
-        }
+        return here | {kind: {**spec, **options_of(target)} for kind, target in kinds.items()}
 
     def place(self, ctx: Any) -> str:
         """The target, or this machine."""
@@ -62,23 +67,34 @@ class RunCommand(DeclaredCommand):
         """A job's slices have a name of its own, so that no other run can have theirs."""
         return variable != "QR_ID" or not ctx.params.get("detach")
 
-    def make_context(self, *arguments: Any, **more: Any) -> Any:
+    def make_context(self, name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
         """Parse the command line."""
+        self.is_here, self.params = True, self._own
+        if more.get("resilient_parsing") or not self._has_all(args):
+            self.is_here, self.params = False, self._own
         try:
-            return super().make_context(*arguments, **more)
+            return super().make_context(name, args, *rest, **more)
         except InvalidArgumentError as error:
             from ..runs.supervisor.unstarted import tell_others
 
             tell_others(error)
             raise
 
+    def _has_all(self, args: Sequence[str]) -> bool:
+        """Whether the options of a run here are all that the line has before its program."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        words = itertools.takewhile(lambda word: word != "--", args)
+        given = {word.partition("=")[0] for word in words if word.startswith("-")}
+        return given <= known - {"--on", "--detach", "--help"}
+
     def check(self, ctx: Any) -> None:
         """As the other commands; all processes end if one is wrong."""
-        from ..runs import targets
         from ..runs.supervisor.unstarted import others_told
 
         with others_told():
             if (on := ctx.params.get("on")) is not None:
+                from ..runs import targets
+
                 targets.type_of(on)
             super().check(ctx)
 

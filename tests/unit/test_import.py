@@ -67,6 +67,13 @@ def test_help_loads_no_runtime(arguments: list[str]) -> None:
     assert not {"jax", "jaxlib", "juliacall", "packaging", "platformdirs"} & set(loaded)
 
 
+def test_a_run_here_loads_no_other_place() -> None:
+    words = ["run", "-n", "2", "--heartbeat-timeout=9s", "--dry-run", "--", "python", "--on=slurm"]
+    loaded = _loaded(f"sys.argv[1:] = {words!r}; import pyreactant.cli as c; c.main()")
+    assert "pyreactant.runs.spec" in loaded
+    assert not [name for name in loaded if name.startswith("pyreactant.runs.places.")]
+
+
 def test_only_the_jax_runtime_imports_jax() -> None:
     package = REPOSITORY / "pyreactant"
     texts = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}

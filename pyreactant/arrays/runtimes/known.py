@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import InvalidArgumentError, StateError
-from ...process.group.group import env_int
 
 if TYPE_CHECKING:
     from ...process.group import ProcessGroup
@@ -52,6 +51,8 @@ def check_variables(overridden: Mapping[str, object], environ: Mapping[str, str]
     Raises:
         InvalidArgumentError: A value is not one of the known ones, or not such a number.
     """
+    from ...process.group.group import env_int  # with all launchers, which no command line needs
+
     for name, check in ((BACKEND, check_backend), (PLATFORM, check_platform)):
         value = environ.get(name)
         if value and overridden.get(name) is None:
