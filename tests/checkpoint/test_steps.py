@@ -111,6 +111,9 @@ def test_a_step_is_greater_than_the_last(tmp_path: Path) -> None:
         ({"every_steps": 2.5}, "every_steps must be a whole number from 1, or None, got 2.5"),
         ({"every_seconds": -1}, "every_seconds must be a positive number, got -1"),
         ({"every_seconds": "5"}, "every_seconds must be a positive number, got '5'"),
+        ({"every_seconds": True}, "every_seconds must be a positive number, got True"),
+        ({"keep": True}, "keep must be a whole number from 1, or None, got True"),
+        ({"every_steps": True}, "every_steps must be a whole number from 1, or None, got True"),
         ({"item": "a/b"}, "item must be a name such as \"state\", got 'a/b'"),
     ],
 )
@@ -299,6 +302,14 @@ def test_the_commands(tmp_path: Path) -> None:
         code, out, err = command(*words)
         assert (code, out) == (2, "")
         assert "checkpoint" in err
+
+
+@pytest.mark.parametrize("name", ["list", "show", "verify"])
+def test_the_commands_refuse_a_bucket(name: str) -> None:
+    for bucket in ("gs://b/run", "s3://b/run"):
+        code, out, err = command(name, bucket)
+        assert (code, out) == (2, "")
+        assert f"got '{bucket}'; a bucket cannot rename a step" in " ".join(err.split())
 
 
 def test_a_list_of_steps_does_not_wait_for_numpy(tmp_path: Path) -> None:

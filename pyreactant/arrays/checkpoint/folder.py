@@ -6,10 +6,11 @@ Nothing here needs NumPy, so that a list of steps comes at once.
 import contextlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...base.errors import FileError
+from ...base.errors import FileError, InvalidArgumentError
 
 METADATA = "_METADATA"
 ITEMS = ("state", "default", "items", "pytree")
@@ -21,12 +22,40 @@ _SHOWN = 20
 _UNREADABLE = "cannot be read ({}); let its files be read by this user, or name another folder"
 
 
+def local(folder: str | os.PathLike[str]) -> Path:
+    """The whole path of a folder on a disk.
+
+    Raises:
+        FileError: It is a URL, or no path.
+        InvalidArgumentError: It is neither text nor a `Path`.
+    """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise InvalidArgumentError(f"a folder must be text or a Path, got {folder!r:.100}")
+    _refuse_bucket(folder)
+    try:
+        return Path(folder).resolve()
+    except ValueError as error:  # a zero byte
+        raise FileError(f"{os.fspath(folder)!r} is no path ({error}); name a folder") from None
+
+
+def _refuse_bucket(folder: str | os.PathLike[str]) -> None:
+    name = re.sub("^(gs|s3):/(?!/)", r"\1://", os.fspath(folder))  # a Path has one slash
+    if "://" in name:
+        raise FileError(
+            "a checkpoint must be in a folder of a disk that all processes share, got "
+            f"{name!r}; a bucket cannot rename a step when it is whole, so name a "
+            "folder of Filestore, FSx for Lustre or EFS, or of a bucket with a hierarchical "
+            "namespace that gcsfuse mounts; copy whole steps to other buckets (rclone copy)"
+        )
+
+
 def item_of(folder: Path, prefer: str = "state") -> Path:
     """The item in a folder: the folder itself, or the one in a step.
 
     Raises:
         FileError: There is none.
     """
+    _refuse_bucket(folder)
     if (item := _item_in(folder, prefer)) is not None:
         return item
     try:
@@ -58,6 +87,7 @@ def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
     Raises:
         FileError: The folder, or a step in it, cannot be read.
     """
+    _refuse_bucket(folder)
     try:
         paths = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
     except OSError as error:

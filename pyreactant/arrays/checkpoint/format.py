@@ -9,15 +9,12 @@ import hashlib
 import itertools
 import json
 import math
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError
+from ...base.errors import FileError
 from ..dtypes import EXTENDED
 from ..sharding import Index
 
@@ -404,25 +401,3 @@ def read_digests(data: bytes, where: str) -> Digests:
             f"reads up to {VERSION}; install a newer pyreactant"
         )
     return Digests(body["files"], body["arrays"])
-
-
-def local(folder: str | os.PathLike[str]) -> Path:
-    """The whole path of a folder on a disk.
-
-    Raises:
-        FileError: It is a URL, or no path.
-        InvalidArgumentError: It is neither text nor a `Path`.
-    """
-    if not isinstance(folder, (str, os.PathLike)):
-        raise InvalidArgumentError(f"a folder must be text or a Path, got {folder!r:.100}")
-    if re.search("://|^(gs|s3):/", os.fspath(folder)):  # a Path has one slash
-        raise FileError(
-            "a checkpoint must be in a folder of a disk that all processes share, got "
-            f"{os.fspath(folder)!r}; a bucket cannot rename a step when it is whole, so name a "
-            "folder of Filestore, FSx for Lustre or EFS, or of a bucket with a hierarchical "
-            "namespace that gcsfuse mounts; copy whole steps to other buckets (rclone copy)"
-        )
-    try:
-        return Path(folder).resolve()
-    except ValueError as error:  # a zero byte
-        raise FileError(f"{os.fspath(folder)!r} is no path ({error}); name a folder") from None

@@ -27,7 +27,7 @@ from ..sharding import Aval, Index, NamedSharding, as_sharding, intern
 from ..tree import broadcast
 from . import format
 from .agree import Agreement, shared
-from .folder import METADATA, item_of
+from .folder import METADATA, item_of, local
 from .format import NUMBERS, Array, Digests, Entry, Keys, name_of, path_text
 from .store import Ahead, DamageError, Reader, tensorstore
 
@@ -164,7 +164,7 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
         >>> pr.restore("model", shardings=rows)["w"].sharding == rows
         True
     """
-    at = format.local(folder)
+    at = local(folder)
     return restore_item(shared(), lambda: item_of(at), like, shardings, what=f"restore {at.name}")
 
 

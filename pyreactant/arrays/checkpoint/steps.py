@@ -24,7 +24,7 @@ from ...process.supervised import profiling
 from ..runtimes.runtime import current
 from . import format
 from .agree import Agreement, host
-from .folder import item_of, steps_in
+from .folder import item_of, local, steps_in
 from .read import damage, open_item, restore_item
 from .store import Ahead, DamageError, tensorstore
 from .write import Snapshot, equal_trees, snapshot, unwritable, write
@@ -85,14 +85,14 @@ class Checkpoints:
                 raise InvalidArgumentError(
                     f"{name} must be a whole number from 1, or None, got {number!r}"
                 )
-        is_number = isinstance(every_seconds, (int, float))
+        is_number = isinstance(every_seconds, (int, float)) and every_seconds is not True
         if every_seconds is not None and not (is_number and every_seconds > 0):
             raise InvalidArgumentError(
                 f"every_seconds must be a positive number, got {every_seconds!r}"
             )
         if not isinstance(item, str) or not item.isidentifier():
             raise InvalidArgumentError(f'item must be a name such as "state", got {item!r}')
-        self.folder = format.local(folder)
+        self.folder = local(folder)
         self._keep, self._item = keep, item
         self._every_seconds, self._every_steps = every_seconds, every_steps
         self._agreement: Agreement | None = None

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -40,7 +41,7 @@ from ..runtimes.runtime import Running, current
 from ..sharding import Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
-from .folder import METADATA
+from .folder import METADATA, local
 from .format import NUMBERS, Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
 from .store import DamageError, Reader, merge, tensorstore, write_arrays
 
@@ -95,7 +96,7 @@ def save(folder: str | os.PathLike[str], tree: Any) -> None:
         >>> pr.restore("weights")["step"]
         3
     """
-    target = format.local(folder)
+    target = local(folder)
     agreement = shared()
 
     taken = Snapshot()
@@ -307,6 +308,11 @@ def _check_names(keys: Sequence[Keys]) -> None:
     seen: dict[str, Keys] = {}
     for where in keys:
         name = name_of(where)
+        if re.search("[\ud800-\udfff]", name):
+            raise InvalidArgumentError(
+                f"save: {path_text(where)}: names in a checkpoint must be text that UTF-8 can "
+                "hold, but this has half of a surrogate pair; rename the key"
+            )
         parts = name.split("/")
         before = [name, *("/".join(parts[:n]) for n in range(1, len(parts)))]
         if "" in parts or {".", ".."} & set(parts) or any(part in seen for part in before):
