@@ -45,8 +45,8 @@ _KINDS: dict[str, type[Message]] = {}
 def message(kind: C) -> C:
     """Make a class a message with slots. Type checkers see that it is frozen.
 
-    At run time it is not, and its text and comparison are those of `Message`, because a frozen class
-    with its own takes three times as long to make, and every program of a run makes all of them.
+    At run time it is not, and its text and comparison are those of `Message`: a frozen class with
+    its own takes three times as long to make, and every program of a run makes all of them.
     """
     kind = dataclass(slots=True, eq=False, repr=False)(kind)  # type: ignore[assignment]
     _KINDS[kind.__name__] = kind

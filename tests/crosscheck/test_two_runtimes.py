@@ -132,7 +132,7 @@ def test_wrong_julia_bodies_are_caught_and_named() -> None:
     found = {name: row.results[1] for name, row in rows.items()}
     for name, kind in (
         ("transposed", "transposed block"),
-        ("half_a_sum", "missing reduction"),
+        ("half_a_sum", "wrong factor"),
         ("short", "lower precision"),
     ):
         assert found[name].outcome == "wrong"
