@@ -67,13 +67,15 @@ class RunCommand(DeclaredCommand):
         """A job's slices have a name of its own, so that no other run can have theirs."""
         return variable != "QR_ID" or not ctx.params.get("detach")
 
-    def make_context(self, name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
         """Parse the command line."""
         self.is_here, self.params = True, self._own
-        if more.get("resilient_parsing") or not self._has_all(args):
+        if extra.get("resilient_parsing") or not self._has_all(args):
             self.is_here, self.params = False, self._own
         try:
-            return super().make_context(name, args, *rest, **more)
+            return super().make_context(info_name, args, parent, **extra)
         except InvalidArgumentError as error:
             from ..runs.supervisor.unstarted import tell_others
 
