@@ -28,7 +28,7 @@ class Message:
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
+        return isinstance(other, Message) and write(self) == write(other)
 
     def __repr__(self) -> str:
         given = (f"{name}={getattr(self, name)!r}" for name, _, _ in _fields(type(self)))
