@@ -30,7 +30,7 @@ def bisect(
         list[str] | None,
         typer.Option(
             help="Way that is right: platform=cpu, flags=--xla_..., plugin=FILE, python=FILE, "
-            "jax==VERSION, or interpreter; several together make one.",
+            "jax==VERSION, backend=reactant, or interpreter; several together make one.",
             show_default="the program's oracle",
         ),
     ] = None,
@@ -109,4 +109,5 @@ def bisect(
         print(json.dumps(result, indent=2))
         return
     print("\n".join(lines_of(result)))
-    print(f"files       {target}: {RESULT}, {TEXT}, show.py")
+    script = ", show.py" if "command" in result else ""
+    print(f"files       {target}: {RESULT}, {TEXT}{script}")

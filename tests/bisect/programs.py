@@ -1,5 +1,6 @@
 """Programs that the tests cut down."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,20 @@ callback = pr.Program(
 )
 loop = pr.Program("loop", jax="tests.bisect.programs:looping", inputs=SHAPES[:1])
 overflow = pr.Program("overflow", jax="tests.bisect.programs:folded", inputs=SHAPES[:1])
+
+
+def flagged(x: Any, y: Any) -> Any:
+    """Wrong with one flag of XLA, and not traced with another: as a runtime's own fault."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "level=0" in flags:
+        os.abort()
+    return body(x, y) + ("level=1" in flags)
+
+
+flags = pr.Program(
+    "flags",
+    jax="tests.bisect.programs:flagged",
+    oracle="tests.bisect.programs:oracle",
+    inputs=SHAPES,
+)
+unjudged = pr.Program("unjudged", jax="tests.bisect.programs:flagged", inputs=SHAPES)

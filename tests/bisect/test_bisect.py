@@ -150,7 +150,7 @@ def test_a_full_disk_is_not_a_failure_of_the_program(tmp_path: Path) -> None:
         (LAYERS, ["--bad", "plugin=/bin/sh"], "does not start here"),
         (LAYERS, ["--bad", "plugin=/no/such"], "there is no file /no/such; correct its path"),
         (LAYERS, ["--bad", "jax==99.0"], "jax 99.0 cannot be installed"),
-        (LAYERS, ["--bad", "backend=reactant"], "Program(name, stablehlo='file.mlir')"),
+        (LAYERS, ["--bad", "backend=jax", "--bad", "jax==99.0"], "takes platform= and flags="),
         (LAYERS, ["--bad", "speed=2"], "--bad must be platform=cpu|gpu|tpu, flags=--xla_"),
         (LAYERS, ["--bad", "platform=cpu", "--timeout", "1s"], "the same command goes on there"),
         (LAYERS, [], "a program needs the way that is wrong, such as --bad platform=cpu"),

@@ -11,12 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.dtypes import as_dtype
+from ...arrays.dtypes import as_dtype, wide
 from ...base.counted import counted
-from ...base.errors import InvalidArgumentError, RequirementError, argument
+from ...base.errors import (
+    DeadlineError,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    argument,
+    from_data,
+)
 from ...base.files import write_json, write_text, writing
 from ...base.outputs import marked
 from ...base.steps import step
+from ..bounds.expected import Expected
 from ..records.records import read_run, record_name
 from .child import Outcome
 from .judge import Failure, Module, Ways, distance, rounding
@@ -24,7 +32,7 @@ from .module import Editor, cut
 from .passes import part_that
 from .script import SCRIPT, command_of, worst, write_script
 from .shrink import Lowered, Lowering, Problem, shrunk
-from .way import INTERPRETER, NOT_OPTIMIZED, Way, parse_way
+from .way import COMPILED, INTERPRETER, LOWERING, NOT_OPTIMIZED, Way, parse_way
 
 RESULT, TEXT = "bisect.json", "report.md"
 """Files of a bisection in its folder: the result, and the text of a bug report."""
@@ -59,9 +67,6 @@ def problem_of(folder: Path) -> tuple[Problem, Way]:
             for inputs, dtype, specs, blocks in sets:
                 if all(block.passed for block in blocks):
                     continue
-                if record.backend != "jax":
-                    other.append(f"{program.program} is wrong on {record.backend}")
-                    continue
                 problem = Problem(
                     program=plain[program.program],
                     size=about["size"],
@@ -71,12 +76,13 @@ def problem_of(folder: Path) -> tuple[Problem, Way]:
                     seed=about["seed"],
                     inputs=inputs,
                 )
-                return problem, parse_way([f"platform={record.platform}"], argument("bad"))
+                words = [f"backend={record.backend}"] if record.backend != "jax" else []
+                words.append(f"platform={record.platform}")
+                return problem, parse_way(words, argument("bad"))
     if other:
         raise InvalidArgumentError(
-            f"{folder}: bisect takes wrong values on the JAX runtime, got only: "
-            f"{', '.join(dict.fromkeys(other))}; give a program's name with {argument('bad')}, of "
-            "Reactant's module as Program(name, stablehlo='file.mlir')"
+            f"{folder}: bisect takes wrong values from a cross-check, got only: "
+            f"{', '.join(dict.fromkeys(other))}; give a program's name with {argument('bad')}"
         )
     raise InvalidArgumentError(
         f"{folder}: nothing failed in this cross-check, so there is nothing to cut down; give the "
@@ -92,7 +98,8 @@ class _Bisection:
     ) -> None:
         self._ways, self._lowering, self._editor = ways, lowering, editor
         self._good, self._bad = good, bad
-        self._goods = [INTERPRETER, NOT_OPTIMIZED] if good is None else [good]
+        runs_modules = good is not None and not good.backend
+        self._goods = [good] if good and runs_modules else [INTERPRETER, NOT_OPTIMIZED]
 
     def size(self, lowered: Lowered, results: Sequence[np.ndarray]) -> float:
         """How far results are off, 0 if they are right: by the oracle, or by the good way.
@@ -253,8 +260,65 @@ class _Bisection:
             "right": str(wrong["right"]),
         }
 
+    def as_lowered(self, small: Lowered, folder: Path) -> Lowered:
+        """A problem with the module that the bad way's runtime lowers.
+
+        Raises:
+            PyReactantError: It lowers none.
+        """
+        step(f"lowering {small.name} on {self._bad.backend}")
+        own = Lowering(folder, self._ways, self._bad).lowered(small.problem)
+        if not own.ordered:
+            raise InvalidArgumentError("its results have names, which each runtime orders anew")
+        expected = small.expected
+        if expected is None:
+            assert self._good is not None
+            right = self._ways.run(self._good, small.module).results
+            expected = tuple(
+                Expected(wide(x), np.full(x.shape, math.sqrt(rounding(x.dtype)) * _largest(x)))
+                if rounding(x.dtype)
+                else Expected(x, None)
+                for x in right
+            )
+        module = replace(own.module, problem={})
+        if self._bad.backend == "reactant":  # whose sizes are reversed
+            module = replace(
+                module,
+                inputs=tuple(x.T for x in module.inputs),
+                results=tuple({**x, "shape": x["shape"][::-1]} for x in module.results),
+            )
+            expected = tuple(
+                replace(x, value=x.value.T, bound=None if x.bound is None else x.bound.T)
+                for x in expected
+            )
+        return replace(own, module=module, expected=expected)
+
+    def of_runtime(
+        self, small: Lowered, failure: Failure, out: Path, save: Callable[..., None]
+    ) -> None:
+        """Find what is wrong in the module that a runtime lowers, if JAX's compiler shows it."""
+        try:
+            lowered = self.as_lowered(small, out)
+        except (DeadlineError, RequirementError):
+            raise
+        except PyReactantError as error:
+            save(cause="runtime", lowered=f"none: {error}")
+            return
+        inner = _Bisection(self._ways, self._lowering, self._editor, None, COMPILED)
+        jax = f"{COMPILED.text} (jax {self._ways.versions(COMPILED)['versions']['jax']})"
+        if inner.fails(lowered, failure):
+            save(lowered=f"it fails on {jax}, too")
+            inner.cause(lowered, failure, out, save)
+            return
+        ran = self._ways.run(COMPILED, lowered.module)
+        what = f"{jax} does not run it ({ran.outcome}): {ran.message.partition(chr(10))[0]}"
+        save(cause="runtime", lowered=what if ran.message else f"it is right on {jax}")
+
     def cause(self, small: Lowered, failure: Failure, out: Path, save: Callable[..., None]) -> None:
         """Find what is wrong, and save it step by step."""
+        if self._bad.backend:
+            self.of_runtime(small, failure, out, save)
+            return
         if own := self.own_fault(small, failure):
             assert small.expected is not None
             wanted = rounded(small)
@@ -275,7 +339,7 @@ class _Bisection:
         part, good = cut(self._ways, self._editor, small.module, failure, self._bad, self._goods)
         if part is None or good is None:
             return
-        there, here = (self._ways.versions(way)["jax"] for way in (good, self._bad))
+        there, here = (self._ways.versions(way)["versions"]["jax"] for way in (good, self._bad))
         right = good.text if there == here else f"{good.text} (jax {there})"
         save(good=right, operations=part.operations, operations_of=part.of, trips=part.trips)
         save(module=part.module.text)
@@ -328,22 +392,23 @@ def bisect(
     until = time.monotonic() + timeout
     with (
         Ways(out / "runs", devices, each, until) as ways,
-        Lowering(out, devices, ways.ask) as lowering,
         Editor(ways.ask) as editor,
     ):
         for way in filter(None, (good, bad)):
             started = ways.versions(way)
+            if "error" in started:
+                raise from_data(started["error"])
             if started["outcome"] != Outcome.RAN:
                 raise RequirementError(
                     f"{way.text} does not start here ({started['outcome']}): {started['message']}; "
                     f"correct what {argument('good')} and {argument('bad')} say"
                 )
-        steps = _Bisection(ways, lowering, editor, good, bad)
+        steps = _Bisection(ways, Lowering(out, ways, LOWERING), editor, good, bad)
         first, failure = steps.first(problem, where)
         result: Result = {
             "program": first.name,
             "bad": bad.text,
-            "versions": {name: started[name] for name in ("jax", "jaxlib", "device")},
+            "versions": started["versions"],
             "outcome": failure.outcome,
             "rate": failure.rate,
             "problem": first.problem.text,
@@ -374,17 +439,23 @@ _HOW = {
 }
 
 
+def _versions_text(result: Mapping[str, Any]) -> str:
+    own = result["versions"].items()
+    return ", ".join(text if name == "device" else f"{name} {text}" for name, text in own)
+
+
 def lines_of(result: Mapping[str, Any]) -> list[str]:
     """A result in a few lines."""
-    versions, rate, get = result["versions"], result["rate"], result.get
+    rate, get = result["rate"], result.get
     often = f", in {rate:.0%} of the runs" if rate < 1 else ""
     lines = [
         f"program     {result['program']}, {result['problem']}",
-        f"fails on    {result['bad']}: jax {versions['jax']}, jaxlib {versions['jaxlib']}, "
-        f"{versions['device']}",
+        f"fails on    {result['bad']}: {_versions_text(result)}",
         f"failure     {_HOW[result['outcome']]}{often}",
         f"smallest    {result['smallest']}",
     ]
+    if get("lowered"):
+        lines.append(f"its module  {get('lowered')}")
     if get("cause") == "program":
         lines.append(f"cause       the program itself: it is as wrong on {result['good']}")
     elif get("good"):
@@ -412,10 +483,10 @@ def lines_of(result: Mapping[str, Any]) -> list[str]:
 
 def report(result: Mapping[str, Any], folder: Path) -> str:
     """The text of a bug report."""
-    names, versions, good = result.get("operations"), result["versions"], result.get("good")
+    names, good = result.get("operations"), result.get("good")
     what = f"module of {', '.join(names[-4:])}" if names else f"program {result['program']}"
-    at = f"jax {versions['jax']}, jaxlib {versions['jaxlib']}, {versions['device']}"
-    parts = [f"# {_HOW[result['outcome']].capitalize()}: {what} on {at}"]
+    how, at = _HOW[result["outcome"]].capitalize(), _versions_text(result)
+    parts = [f"# {how}: {what} on {at}"]
     if result.get("got"):
         by = "its oracle expects it" if result["cause"] == "program" else f"{good} gives it"
         by = by.replace("interpreter", "jaxlib's reference interpreter")
@@ -423,7 +494,7 @@ def report(result: Mapping[str, Any], folder: Path) -> str:
             f"Element {list(result['element'])} of a result of this {what} is {result['got']}. "
             f"Right is {result['right']}: {by}, with the same inputs."
         )
-    if result["complete"] and (folder / SCRIPT).exists():
+    if result["complete"] and result.get("command"):
         parts.append(
             f"The script needs jax and NumPy, and the files beside it if it opens some. It ends "
             f"with 0 if the result is right: `{result['command']}`"

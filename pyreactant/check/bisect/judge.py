@@ -11,7 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,16 @@ Options = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A StableHLO module with its inputs, and shape and dtype of each result."""
+    """A StableHLO module with its inputs, and shape and dtype of each result.
+
+    `problem` is the program that it is the whole of, for ways that run the program's body.
+    """
 
     text: str
     inputs: tuple[np.ndarray, ...]
     results: tuple[Mapping[str, Any], ...]
     partitions: int = 1
+    problem: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -136,17 +140,21 @@ class Ways:
 
     def versions(self, way: Way) -> dict[str, Any]:
         """Versions and device of a way, or its outcome and message if it cannot start."""
-        return self.ask(self._child(way), {"versions": True})
+        return self.ask(way, {"versions": True})
 
     def ask(
-        self, child: Child, request: Mapping[str, Any], each: float = math.inf
+        self, who: Way | Child, request: Mapping[str, Any], each: float = math.inf
     ) -> dict[str, Any]:
-        """A process's answer within the time that is left.
+        """The answer of a way's process, or another one, within the time that is left.
 
         Raises:
             DeadlineError: The time of the whole bisection is over.
             RequirementError: The process cannot write its files.
         """
+        child = self._child(who) if isinstance(who, Way) else who
+        if isinstance(who, Way) and who.backend:
+            runtime = {"backend": who.backend, "platform": who.platform}
+            request = {**request, **runtime, "devices": self._devices}
         left, each = self._until - time.monotonic(), min(each, self._each)
         answer = child.ask(request, min(each, left)) if left > 0 else {}
         if answer and answer["outcome"] == "unwritten":
@@ -170,6 +178,8 @@ class Ways:
         """What becomes of a module in a way, within so many seconds; each attempt is kept."""
         options = [*way.options, *options]
         identity = [*self._identity(way), way.interpret, options, attempt]
+        if way.backend:
+            identity.append(module.problem)
         text = json.dumps([*identity, self._devices, module.digest])
         key = hashlib.sha256(text.encode()).hexdigest()[:24]
         record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
@@ -211,7 +221,9 @@ class Ways:
             "out": str(out),
         }
         start = time.monotonic()
-        answer = self.ask(self._child(way), request, each)
+        if way.backend:
+            request = {**module.problem, "out": str(out)}
+        answer = self.ask(way, request, each)
         if answer["outcome"] == Outcome.RAN:
             self.slowest = max(self.slowest, time.monotonic() - start)
         self.ends[way, Outcome(answer["outcome"])] += 1
@@ -223,14 +235,15 @@ class Ways:
             own = os.lstat(way.python)
             flags = way.environment(self._devices)["XLA_FLAGS"]
             given = [way.python, own.st_size, own.st_mtime_ns, way.settings, flags]
-            self._identities[way] = [*given, self.versions(way).get("files")]
+            started = self.versions(way)
+            self._identities[way] = [*given, started.get("files")]
+            if way.backend:
+                self._identities[way] += [way.backend, way.platform, started.get("versions")]
         return self._identities[way]
 
     def _child(self, way: Way) -> Child:
         if way not in self._children:
-            worker = str(Path(__file__).with_name("worker.py"))
-            argv = [way.python, "-P", worker]
-            self._children[way] = Child(argv, way.environment(self._devices))
+            self._children[way] = Child(way.argv, way.environment(self._devices))
         return self._children[way]
 
 

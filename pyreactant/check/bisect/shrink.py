@@ -1,6 +1,5 @@
 """The smallest problem that still fails: mesh, size, element type and inputs, in a fixed order."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base.child import LAUNCHERS, import_path, without
 from ...base.errors import InvalidArgumentError, from_data
 from ...base.steps import step
 from ..bounds.compare import compare
 from ..bounds.expected import Expected
-from .child import Child, Outcome
-from .judge import Module, load_arrays
-
-Ask = Callable[[Child, Mapping[str, Any]], dict[str, Any]]
+from .child import Outcome
+from .judge import Module, Ways, load_arrays
+from .way import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,7 @@ class Lowered:
         problem: The problem with its defaults.
         name: Name of the program in reports.
         expected: Of each result; None without an oracle.
+        ordered: Whether no results are named, so that each runtime has them in this order.
         dtypes: All element types of the program.
     """
 
@@ -62,6 +60,7 @@ class Lowered:
     module: Module
     expected: tuple[Expected, ...] | None
     dtypes: tuple[str, ...]
+    ordered: bool = True
 
     def is_right(self, results: Sequence[np.ndarray]) -> bool:
         """Whether results are within the oracle's bounds."""
@@ -70,26 +69,16 @@ class Lowered:
 
 
 class Lowering:
-    """Lowers programs in a process that has pyreactant and JAX on virtual CPU devices.
+    """Lowers programs on a runtime.
 
     Args:
         folder: Folder for its files.
-        devices: Number of the devices.
-        ask: Gives a process's answer.
+        ways: The processes.
+        way: That of the runtime.
     """
 
-    def __init__(self, folder: Path, devices: int, ask: Ask) -> None:
-        self._folder, self._devices, self._ask = folder, devices, ask
-        environment = without(*LAUNCHERS, "XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
-        environment |= {"PYTHONPATH": import_path(current_folder=True), "JAX_PLATFORMS": "cpu"}
-        argv = [sys.executable, "-P", "-m", "pyreactant.check.bisect.lower_child"]
-        self._child = Child(argv, environment)
-
-    def __enter__(self) -> "Lowering":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.close()
+    def __init__(self, folder: Path, ways: Ways, way: Way) -> None:
+        self._folder, self._ways, self._way = folder, ways, way
 
     def lowered(self, problem: Problem) -> Lowered:
         """The module of a problem.
@@ -99,13 +88,12 @@ class Lowering:
         """
         fields = ("program", "size", "dtype", "mesh", "specs", "seed", "inputs")
         request = {name: getattr(problem, name) for name in fields}
-        request |= {"devices": self._devices, "folder": str(self._folder)}
-        answer = self._ask(self._child, request)
+        answer = self._ways.ask(self._way, request | {"folder": str(self._folder)})
         if "error" in answer:
             raise from_data(answer["error"])
         if answer["outcome"] != Outcome.RAN:
             raise InvalidArgumentError(
-                f"the program cannot be lowered by JAX on CPU devices ({answer['outcome']}): "
+                f"the program cannot be lowered on {self._way.backend} ({answer['outcome']}): "
                 f"{answer['message']}; correct it first"
             )
         chosen = replace(problem, **{name: answer[name] for name in ("size", "dtype", "mesh")})
@@ -114,10 +102,11 @@ class Lowering:
             tuple(load_arrays(self._folder / "inputs.npz", answer["dtypes"])),
             tuple(answer["results"]),
             answer["partitions"],
+            {name: getattr(chosen, name) for name in fields} | {"julia": answer["julia"]},
         )
         expected = answer["expected"] and tuple(self._expected(answer["expected"]))
         dtypes = tuple(answer["all_dtypes"])
-        return Lowered(chosen, answer["name"], module, expected, dtypes)
+        return Lowered(chosen, answer["name"], module, expected, dtypes, answer["ordered"])
 
     def _expected(self, described: Sequence[Mapping[str, Any]]) -> Iterator[Expected]:
         dtypes = [name for one in described for name in one["dtypes"]]

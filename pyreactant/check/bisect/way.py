@@ -1,4 +1,4 @@
-"""A way to run a module: what `--good` and `--bad` say, as data."""
+"""A way to run a module, or a program: what `--good` and `--bad` say, as data."""
 
 import os
 import re
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...arrays.runtimes.known import check_platform
-from ...base.child import LAUNCHERS, without
+from ...arrays.runtimes.known import BACKENDS, check_platform
+from ...base.child import LAUNCHERS, import_path, without
 from ...base.errors import InvalidArgumentError, RequirementError
 from ...base.files import cache_folder, check_home, writing
 
 KINDS = (
     "platform=cpu|gpu|tpu, flags=--xla_..., plugin=FILE (a PJRT plugin), python=FILE (the Python "
-    "of another environment), jax==VERSION, or interpreter"
+    "of another environment), jax==VERSION, backend=reactant|jax (the program's body on that "
+    "runtime), or interpreter"
 )
 
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,rocm", "tpu": "tpu"}
@@ -33,6 +34,8 @@ class Way:
         settings: Environment variables that differ from this process's.
         flags: Further words of XLA_FLAGS.
         interpret: Whether jaxlib's reference interpreter runs it, without a compiler.
+        backend: The runtime that runs the program's body; "" runs the module.
+        platform: Its platform.
         options: Compile options, beside those of a step.
     """
 
@@ -41,6 +44,8 @@ class Way:
     settings: tuple[tuple[str, str], ...] = field(default=(("JAX_PLATFORMS", "cpu"),))
     flags: str = ""
     interpret: bool = False
+    backend: str = ""
+    platform: str = "cpu"
     options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -54,6 +59,13 @@ class Way:
         flags = {"XLA_FLAGS": self.flags} if self.flags else {}
         return {**dict(self.settings), **flags}
 
+    @property
+    def argv(self) -> list[str]:
+        """The command of its process."""
+        if self.backend:
+            return [self.python, "-P", "-m", "pyreactant.check.bisect.program_child"]
+        return [self.python, "-P", str(Path(__file__).with_name("worker.py"))]
+
     def environment(self, devices: int) -> dict[str, str]:
         """All of a process's environment.
 
@@ -61,12 +73,17 @@ class Way:
             devices: Virtual CPU devices.
         """
         own = without(*LAUNCHERS, "JAX_NUM_CPU_DEVICES", "PYTHONPATH")
+        if self.backend:  # `initialize` sets the number of devices
+            own |= {"PYTHONPATH": import_path(current_folder=True), "XLA_FLAGS": self.flags}
+            return {**own, **dict(self.settings)}
         count = f"--xla_force_host_platform_device_count={devices}"
         flags = " ".join([own.get("XLA_FLAGS", ""), self.flags, count]).strip()
         return {**own, **dict(self.settings), "XLA_FLAGS": flags}
 
 
 INTERPRETER = Way(("interpreter",), interpret=True)
+LOWERING = Way(("lowered by JAX",), backend="jax")
+COMPILED = Way(("platform=cpu",))
 NOT_OPTIMIZED = Way(
     ("platform=cpu", "without optimizations"),
     options=(("xla_backend_optimization_level", "0"), ("xla_disable_hlo_passes", "algsimp,fusion")),
@@ -84,8 +101,14 @@ def parse_way(words: Sequence[str], option: str) -> Way:
         InvalidArgumentError: A word is none of `KINDS`.
         RequirementError: A version cannot be installed.
     """
-    python, flags, interpret = sys.executable, "", False
+    python, flags, interpret, backend, platform = sys.executable, "", False, "", "cpu"
     settings = {"JAX_PLATFORMS": "cpu"}
+    others = [word for word in words if not word.startswith(("backend=", "platform=", "flags="))]
+    if others and any(word.startswith("backend=") for word in words):
+        raise InvalidArgumentError(
+            f"{option} backend= runs in this environment, so it takes platform= and flags= "
+            f"beside it, got {others[0]}; leave one of them out"
+        )
     for word in words:
         name, _, value = word.partition("=")
         if word == "interpreter":
@@ -94,7 +117,7 @@ def parse_way(words: Sequence[str], option: str) -> Way:
             python = environment_of(value[1:])
         elif name == "platform" and value:
             check_platform(value, f"{option} platform")
-            settings["JAX_PLATFORMS"] = _PLATFORMS[value]
+            settings["JAX_PLATFORMS"], platform = _PLATFORMS[value], value
         elif name == "flags" and value.startswith("--"):
             flags = f"{flags} {value}".strip()
         elif name == "plugin" and value:
@@ -102,16 +125,13 @@ def parse_way(words: Sequence[str], option: str) -> Way:
             settings["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"{_PLUGIN}:{_file(value, option)}"
         elif name == "python" and value:
             python = _file(value, option)
-        elif name == "backend" and value == "reactant":
-            raise InvalidArgumentError(
-                f"{option} backend=reactant: modules are run by JAX's compilers; give the module "
-                "that Reactant lowers as a program: Program(name, stablehlo='file.mlir')"
-            )
+        elif name == "backend" and value in BACKENDS:
+            backend = value
         else:
             raise InvalidArgumentError(f"{option} must be {KINDS}; got {word!r}")
     if interpret and len(words) > 1:
         raise InvalidArgumentError(f"{option} interpreter must stand alone, got {' '.join(words)}")
-    return Way(tuple(words), python, tuple(settings.items()), flags, interpret)
+    return Way(tuple(words), python, tuple(settings.items()), flags, interpret, backend, platform)
 
 
 def _file(path: str, option: str) -> str:

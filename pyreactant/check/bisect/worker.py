@@ -94,7 +94,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         device = jax.devices()[0]
         names = {name: version(name) for name in ("jax", "jaxlib")}
         text = f"{device.platform} ({device.device_kind})"
-        return {"outcome": "ran", **names, "device": text, "files": libraries()}
+        return {"outcome": "ran", "versions": {**names, "device": text}, "files": libraries()}
     if not request["interpret"] and len(jax.devices()) < request["partitions"]:
         count = len(jax.devices())
         raise ValueError(f"the module needs {request['partitions']} devices, here are {count}")

@@ -1,4 +1,4 @@
-"""The process that lowers a program to StableHLO, with its inputs and what its oracle expects."""
+"""The process that lowers a program on one runtime, with what its oracle expects, or runs it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +9,14 @@ import numpy as np
 from ...arrays.dtypes import wide
 from ...arrays.matmul import default_mesh
 from ...arrays.mesh import Mesh
+from ...arrays.program import Program
 from ...arrays.runtimes.compile import compile
 from ...arrays.runtimes.operations import from_callback
 from ...arrays.runtimes.runtime import current, devices, initialize
 from ...arrays.sharding import NamedSharding, as_spec
 from ...base.child import Request
 from ...base.errors import InvalidArgumentError, PyReactantError, as_data
+from ...julia.place import find_place, package_folder
 from ..execute import CaseRun
 from ..inputs import ORDINARY_SET, input_sets
 from ..oracle.oracle import OutputOracle
@@ -30,13 +32,30 @@ _CALLBACKS = ("callback",)
 
 def _answer(request: Request) -> dict[str, Any]:
     try:
+        if "versions" in request:
+            return _versions(request)
         return _lowered(request)
     except PyReactantError as error:
         return {"outcome": "invalid", "message": str(error), "error": as_data(error)}
 
 
+def _start(request: Request) -> None:
+    platform = request["platform"]
+    count = request["devices"] if platform == "cpu" else None
+    initialize(request["backend"], platform=platform, num_cpu_devices=count)
+
+
+def _versions(request: Request) -> dict[str, Any]:
+    _start(request)
+    device, versions = devices()[0], current().backend.versions()
+    files = [str(find_place().project)] if request["backend"] == "reactant" else []
+    text = f"{device.platform} ({device.kind})"
+    return {"outcome": "ran", "versions": {**versions, "device": text}, "files": files}
+
+
 def _lowered(request: Request) -> dict[str, Any]:
-    initialize("jax", platform="cpu", num_cpu_devices=request["devices"])
+    """The lowered program; with "out" it runs, and its results go to that file."""
+    _start(request)
     plain = request["program"]
     case = find_case(plain if isinstance(plain, str) else program_of(plain))
     mesh = default_mesh(len(devices()))
@@ -63,6 +82,11 @@ def _lowered(request: Request) -> dict[str, Any]:
     ]
     given = case.arguments(args)
     compiled = compile(case.program, *given, precision="highest", static=case.static(size))
+    trees = current().backend.trees
+    if "out" in request:
+        results = [array.gather() for array in trees.flatten(compiled(*given))[0]]
+        save_arrays(Path(request["out"]), results)
+        return {"outcome": "ran", "dtypes": [array.dtype.name for array in results]}
     text = compiled.as_text("stablehlo")
     if any(
         word in line for line in text.splitlines() for word in _CALLBACKS if "custom_call" in line
@@ -71,7 +95,7 @@ def _lowered(request: Request) -> dict[str, Any]:
             f"program {case.name!r} calls back to Python, which a module alone cannot do; bisect "
             "the part of it without callbacks"
         )
-    outputs = current().backend.trees.flatten(compiled.outputs)[0]
+    outputs = trees.flatten(compiled.outputs)[0]
     arrays = {f"input {n}": array for n, array in enumerate(args)}
     arrays |= {f"output {n}": array for n, array in enumerate(outputs)}
     plans = {
@@ -103,9 +127,19 @@ def _lowered(request: Request) -> dict[str, Any]:
         "inputs": data.name,
         "dtypes": [array.dtype.name for array in whole],
         "all_dtypes": list(case.dtypes),
+        "julia": _julia(case.program),
+        "ordered": "{" not in repr(trees.unflatten(compiled.executable.structure, outputs)),
         "results": [{"shape": list(x.shape), "dtype": x.dtype.name} for x in outputs],
         "expected": _expected(run, outputs, sources, folder) if case.oracle else None,
     }
+
+
+def _julia(program: Program) -> list[Any]:
+    """Name, size and time of modification of the files of a program's Julia project."""
+    folder = Path(program.julia_project) if program.julia_project else package_folder()
+    files = (path for path in sorted(folder.rglob("*")) if path.suffix in (".jl", ".toml"))
+    stats = [(str(path), path.stat()) for path in files]
+    return [[name, own.st_size, own.st_mtime_ns] for name, own in stats]
 
 
 def _expected(
