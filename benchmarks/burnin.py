@@ -15,17 +15,21 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import pyreactant as pr
 from pyreactant.arrays.runtimes.runtime import current
+from pyreactant.base.files import plain_json
+from pyreactant.check.burnin.certificate import certify
 from pyreactant.check.burnin.member import Book, member_of
-from pyreactant.check.burnin.record import Measure, Record, merged
+from pyreactant.check.burnin.record import Measure, Record, merged, read_record
 from pyreactant.check.burnin.rounds import Round, What, rounds_of
 from pyreactant.check.burnin.verdict import State, judge
 from pyreactant.check.burnin.work import Work
@@ -135,32 +139,51 @@ def costs(size: int) -> None:
     print(f"product of {size}: {whole_time * 1e3:.0f} ms; of it {', '.join(shares)}", flush=True)
 
 
-def simulated(hosts: int, devices: int) -> None:
-    """Print what process 0 needs for a burn-in of so many hosts: rounds, memory, times."""
+def simulated(hosts: int, path: Path, devices: int = 4, turns: int = 5) -> None:
+    """Print what process 0 needs for a burn-in of so many hosts: rounds, memory, times.
+
+    Their messages are a stand-in: made-up numbers, as the text that the processes would send.
+    """
     members = tuple(
         member(p, range(p * devices, (p + 1) * devices), serials=[f"GPU-{p}"]) for p in range(hosts)
     )
     rounds = rounds_of(hosts, "gpu", devices)
-    book = Book(
-        replace(record((), members=members), rounds=tuple(job.name for job in rounds)), None
-    )
+    names = tuple(dict.fromkeys(job.name for job in rounds))
+    before = peak_memory()
+    book = Book(replace(record((), members=members), rounds=names, asked=1e9), path)
     draw, began = random.Random(1), time.perf_counter()
-    for _ in range(2):
+    for _ in range(turns):
         for number, job in enumerate(rounds):
-            told = [[0.0, [*made_up(job, p, devices, draw)]] for p in range(hosts)]
-            book.enter(number, job, 1.0, json.loads(json.dumps(told)))
-    entered = time.perf_counter() - began
-    whole = book.finish()
-    text = json.dumps(whole.to_dict())
-    began = time.perf_counter()
-    alarms = sum(f.state is not State.PASSED for f in judge(whole))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            texts = [json.dumps([0.0, [*made_up(job, p, devices, draw)]]) for p in range(hosts)]
+            book.enter(number, job, 1.0, map(json.loads, texts))
+    book.finish()
     print(
-        f"{hosts} hosts of {devices} devices: {len(rounds)} rounds in a turn, two turns entered in "
-        f"{entered:.0f} s, a record of {len(text) / 2**20:.0f} MiB, judged in "
-        f"{time.perf_counter() - began:.1f} s, {alarms} alarms, peak memory {peak:.0f} MiB",
+        f"{hosts} hosts of {devices} devices: {len(rounds)} rounds in a turn, {turns} turns "
+        f"entered in {time.perf_counter() - began:.0f} s, a record of "
+        f"{path.stat().st_size / 2**20:.0f} MiB; peak memory of process 0 {peak_memory():.0f} MiB, "
+        f"{before:.0f} at its start",
         flush=True,
     )
+
+
+def certified(path: Path) -> None:
+    """Print what the command needs to certify a record, and to write the certificate and page."""
+    before, began = peak_memory(), time.perf_counter()
+    certificate = certify(read_record(path), "")
+    alarms = sum(f.state is not State.PASSED for f in certificate.findings)
+    judged, judged_peak = time.perf_counter() - began, peak_memory()
+    path.with_name("burnin.json").write_text(plain_json(certificate.data()))
+    certificate.to_html(path.with_name("burnin.html"))
+    print(
+        f"certified in {judged:.1f} s, {alarms} alarms; peak memory of the command "
+        f"{judged_peak:.0f} MiB, {before:.0f} at its start, {peak_memory():.0f} with the page",
+        flush=True,
+    )
+
+
+def peak_memory() -> float:
+    """The most memory that this process ever had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def made_up(job: Round, process: int, devices: int, draw: random.Random) -> Iterator[Any]:
@@ -174,6 +197,14 @@ def made_up(job: Round, process: int, devices: int, draw: random.Random) -> Iter
         yield from [measure(None)] if any(process in group for group in job.groups) else []
     else:
         yield from (measure(process * devices + number) for number in range(devices))
+
+
+def simulation(hosts: int) -> None:
+    """A burn-in of so many hosts, in two processes whose peak memory is their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "record.jsonl"))
+        for words in (["--enter", path, "--hosts", str(hosts)], ["--certify", path]):
+            subprocess.run([sys.executable, "-m", "benchmarks.burnin", *words], check=True)
 
 
 def replayed(calls: int) -> None:
@@ -210,9 +241,17 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=4096)
     parser.add_argument("--calls", type=int, default=2500)
     parser.add_argument("--only", choices=["simulation", "replay", "faults"])
+    parser.add_argument("--enter", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--certify", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.enter:
+        simulated(given.hosts, given.enter)
+    if given.certify:
+        certified(given.certify)
+    if given.enter or given.certify:
+        return 0
     if given.only == "simulation":
-        simulated(given.hosts, devices=4)
+        simulation(given.hosts)
         return 0
     pr.initialize("jax", platform="cpu", num_cpu_devices=8)
     print(machine())
@@ -221,8 +260,7 @@ def main() -> int:
     if given.only == "replay":
         return 0
     if given.only is None:
-        words = ["-m", "benchmarks.burnin", "--only", "simulation", "--hosts", str(given.hosts)]
-        subprocess.run([sys.executable, *words], check=True)  # its peak memory is its own
+        simulation(given.hosts)
         costs(given.size)
     hook.install()
     work = Work(current().backend, size=64)

@@ -14,7 +14,7 @@ import os
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -189,16 +189,23 @@ def json_lines(data: Any, level: int = 0) -> str:
     return f"[{inner}{f',{inner}'.join(json_lines(x, level + 1) for x in data)}{outer}]"
 
 
-def write_text(text: str, path: Path) -> None:
+def write_text(text: str | Iterable[str], path: Path) -> None:
     """Write a text file in UTF-8, atomically.
+
+    Args:
+        text: The text, or its lines, each with its end.
 
     Raises:
         FileError: The file cannot be written.
     """
+    lines = [text] if isinstance(text, str) else text
     try:
-        with replacing(path) as partial:
-            # The output of a program may contain lone surrogates, which UTF-8 cannot encode.
-            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+        # The output of a program may contain lone surrogates, which UTF-8 cannot encode.
+        with (
+            replacing(path) as partial,
+            partial.open("w", encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            file.writelines(lines)
     except OSError as error:
         raise FileError(f"{path}: cannot be written ({error.strerror})") from None
 

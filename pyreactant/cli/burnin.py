@@ -28,7 +28,7 @@ MOST_MINUTES = 10_000.0
 MOST_SIZE = 65536
 MOST_MEMORY = 0.9
 
-RECORD = "burnin-record.json"
+RECORD = "burnin-record.jsonl"
 """What process 0 writes after each round, in the run's folder."""
 
 _RUN = "run"
@@ -203,7 +203,7 @@ def _elsewhere(
     folder = keeper.new_folder().absolute()
     job, code = watched(_spec(on, asked, settings, folder))
     if job is not None and code == 0:
-        return Record.from_dict(json.loads(job.result())), "", code
+        return Record.of_lines(job.result().splitlines()), "", code
     return (*_so_far(folder, code), code)
 
 
@@ -227,15 +227,14 @@ _TO_START = 300.0
 
 def _so_far(folder: Path, code: int) -> "tuple[Record | None, str]":
     """The record in a run's folder, None if no round was finished, and why it is not whole."""
-    from ..base.files import read_json
-    from ..check.burnin.record import Record
+    from ..check.burnin.record import read_record
     from ..runs.record import report_in
 
     path = folder / RECORD
     why = str(report_in(folder).get("summary", "it was interrupted")) if code else ""
     if not path.exists():
         return None, why
-    return Record.from_dict(read_json(path, "the record of a burn-in")), why
+    return read_record(path), why
 
 
 def _print(certificate: "Certificate", as_json: bool) -> None:

@@ -14,7 +14,6 @@ def member(process: int, devices: Sequence[int], host: str = "", serials: Any = 
         processor="EPYC",
         cores=4,
         serials=tuple(serials),
-        facts={},
         resources={"NUMA nodes": 2, "free memory": 2**36, "free disk": 2**40},
     )
 
@@ -22,7 +21,7 @@ def member(process: int, devices: Sequence[int], host: str = "", serials: Any = 
 def alone(device: int, round: str = "products of float32", **more: Any) -> Measure:
     """A device's own measure, with one device in each process."""
     given = {"checked": 100, "seconds": (0.01,) * 20, **more}
-    return Measure(round, device, device, (device,), **given)
+    return Measure(round, device, device, (), **given)
 
 
 def pair(group: tuple[int, ...], seconds: float = 0.002, **more: Any) -> Iterable[Measure]:

@@ -143,7 +143,7 @@ def test_a_device_that_hangs_in_a_collective(tmp_path: Path) -> None:
     assert "products of float32" in made["ran"]
 
 
-PHASES = {"before the first round": "", "within rounds": "burnin-record.json"}
+PHASES = {"before the first round": "", "within rounds": "burnin-record.jsonl"}
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -162,7 +162,7 @@ def test_a_launcher_that_is_killed_leaves_no_process(tmp_path: Path, phase: str)
     until(lambda: not with_mark(mark))
     assert not (tmp_path / "burnin.json").exists()
     if PHASES[phase]:
-        assert [*tmp_path.glob("pyreactant-runs/*/burnin-record.json")]
+        assert [*tmp_path.glob("pyreactant-runs/*/burnin-record.jsonl")]
 
 
 def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
     )
     try:
         deadline = time.monotonic() + 240
-        while not [*tmp_path.glob("pyreactant-runs/*/burnin-record.json")]:
+        while not [*tmp_path.glob("pyreactant-runs/*/burnin-record.jsonl")]:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -246,7 +246,7 @@ def test_a_host_that_leaves(tmp_path: Path, lost: int) -> None:
                     text=True,
                 )
             )
-        until(lambda: [*tmp_path.glob("0/pyreactant-runs/*/burnin-record.json")])
+        until(lambda: [*tmp_path.glob("0/pyreactant-runs/*/burnin-record.jsonl")])
         processes[lost].kill()
         out, error = processes[1 - lost].communicate(timeout=240)
     finally:

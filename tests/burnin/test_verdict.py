@@ -3,12 +3,17 @@
 import itertools
 import json
 import random
+import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pyreactant.base.errors import FileError
+from pyreactant.base.files import write_text
 from pyreactant.check.burnin.member import Book
-from pyreactant.check.burnin.record import Measure, Record, merged
+from pyreactant.check.burnin.record import KEPT, Measure, Record, merged, read_record
 from pyreactant.check.burnin.rounds import (
     COLLECTIVES,
     Round,
@@ -19,7 +24,7 @@ from pyreactant.check.burnin.rounds import (
 )
 from pyreactant.check.burnin.verdict import Finding, Kind, State, judge, slow_ones
 
-from .records import alone, pair, record
+from .records import alone, member, pair, record
 
 PAIRS = tuple(itertools.combinations(range(4), 2))
 
@@ -185,11 +190,12 @@ def test_memory_is_a_round_where_it_is_asked_for() -> None:
 def test_measures_of_the_same_are_added_and_stay_few() -> None:
     kept: dict[tuple[object, ...], Measure] = {}
     for turn in range(2000):
-        merged(kept, [alone(1, wrong=int(turn == 7), digests={"a": 1}, where="x" * (turn == 7))])
+        odd_one = {"wrong": int(turn == 7), "where": "x" * (turn == 7)}
+        merged(kept, [alone(1, digests={"a": 1}, seconds=(0.01,) * 4, **odd_one)])
     (measure,) = kept.values()
     assert (measure.checked, measure.wrong, measure.where) == (200_000, 1, "x")
     assert measure.digests == {"a": 2000}
-    assert len(measure.seconds) <= 420
+    assert (len(measure.seconds), measure.timed) == (KEPT, 8000)
     assert Measure.from_dict(measure.to_dict()) == measure
 
 
@@ -206,10 +212,59 @@ def test_process_0_knows_the_groups_that_others_do_not_tell() -> None:
     whole = book.finish()
     assert whole.finished
     both, *single = whole.measures
-    assert (both.group, both.checked, len(both.seconds)) == ((0, 2), 40, 48)
-    assert [(m.device, m.group, m.wrong) for m in single] == [(p, (p,), p) for p in range(3)]
+    assert (both.group, both.checked, both.timed) == ((0, 2), 40, 48)
+    assert [(m.device, m.group, m.wrong) for m in single] == [(p, (), p) for p in range(3)]
     assert whole.clocks == ((0.0,), (0.0,), (0.0,))
     assert {name: times for name, (times, _) in whole.ran.items()} == {job.name: 2, "chains": 1}
+
+
+def test_times_of_the_whole_burn_in_are_kept() -> None:
+    kept: dict[tuple[object, ...], Measure] = {}
+    for turn in range(400):
+        merged(kept, [alone(1, seconds=(float(turn),) * 4)])
+    (measure,) = kept.values()
+    assert min(measure.seconds) < 200 < max(measure.seconds)
+
+
+def test_memory_of_process_0(tmp_path: Path) -> None:
+    """By what Python allocates for each host of 4 devices, when all times were kept that are."""
+    hosts = 32
+    members = tuple(member(p, range(4 * p, 4 * p + 4)) for p in range(hosts))
+    numbers: dict[str, Any] = {"checked": 5, "seconds": (0.01,) * 4}
+
+    def told(job: Round, process: int) -> str:
+        devices = [None] if job.groups else range(4 * process, 4 * process + 4)
+        measures = [Measure(job.name, process, d, (), **numbers).told() for d in devices]
+        return json.dumps([0.0, measures])
+
+    rounds = rounds_of(hosts, "gpu", 4)
+    texts = [[told(job, p) for p in range(hosts)] for job in rounds]
+    book = Book(record((), members=members), tmp_path / "record.jsonl")
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            for number, job in enumerate(rounds):
+                book.enter(number, job, 1.0, map(json.loads, texts[number]))
+        book.finish()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak / hosts < 28 * 2**10
+
+
+def test_a_record_is_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    bits = alone(1, "chains", digests={"a": 5}, seconds=())
+    whole = record([alone(0), bits, *pair((0, 1))], clocks=[(0, 0.5)] * 4)
+    write_text(whole.lines(), path)
+    assert len(path.read_text().splitlines()) == 1 + 4 + 4
+    assert read_record(path) == whole
+    for text in ("", "{}", "[]", path.read_text()[:-9], path.read_text() + '{"other": 1}\n'):
+        path.write_text(text)
+        with pytest.raises(FileError, match=r"record\.jsonl: truncated or damaged, so not the rec"):
+            read_record(path)
+    with pytest.raises(FileError, match=r"absent: cannot be read \(No such file"):
+        read_record(tmp_path / "absent")
 
 
 def test_clocks_of_a_long_burn_in_are_kept_in_few_numbers() -> None:

@@ -7,6 +7,7 @@ make. Where the key cannot be had, there is the digest alone: it shows damage, n
 import hashlib
 import hmac
 import json
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -195,10 +196,10 @@ def _speed_texts(speed: Sequence[float] | None) -> list[str]:
 
 def _speeds(record: Record) -> dict[str, tuple[float, ...]]:
     """The times of single calls of each round, of all devices and groups together."""
-    times: dict[str, list[float]] = defaultdict(list)
+    times: dict[str, array[float]] = defaultdict(lambda: array("d"))
     nbytes: dict[str, int] = {}
     for measure in record.measures:
-        times[measure.round] += measure.seconds
+        times[measure.round].extend(measure.seconds)
         nbytes[measure.round] = measure.nbytes
     return {
         name: (median(each), robust_deviation(each), nbytes[name], len(each))

@@ -6,22 +6,25 @@ in; process 0 writes the record after each round, so that it has what was finish
 ends. It only records: it exits with 0 even if something is wrong.
 """
 
+import itertools
 import json
 import platform
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...arrays.backend import AbstractBackend
 from ...arrays.runtimes.runtime import current, initialize
 from ...base.errors import InvalidArgumentError, RequirementError
-from ...base.facts import ROOT, facts, gpu_serials, usable_cores
-from ...base.files import write_json
+from ...base.facts import ROOT, gpu_serials, usable_cores
+from ...base.files import write_text
 from ...process import progress
 from .host import Gpus, quoted, resources
 from .record import Asked, Measure, Member, Record, merged
@@ -51,8 +54,8 @@ class Meeting:
             self._store.put(f"burnin/order/{key}", json.dumps(value))
         return value
 
-    def told(self, key: str, mine: Any) -> list[Any]:
-        """What each process tells, by process; only process 0 gets it, the others []."""
+    def told(self, key: str, mine: Any) -> Iterable[Any]:
+        """What each process tells, by process; only process 0 gets it, the others nothing."""
         if self._store is None:
             return [mine]
         with progress.collective():
@@ -63,7 +66,7 @@ class Meeting:
             others = range(1, self._group.num_processes)
             texts = [self._waited(f"burnin/told/{key}/{process}") for process in others]
         self._store.delete(f"burnin/told/{key}")
-        return [mine, *map(json.loads, texts)]
+        return itertools.chain([mine], map(json.loads, texts))
 
     def _waited(self, key: str) -> str:
         assert self._store is not None
@@ -90,7 +93,7 @@ def burned_in(record: str, asked: Mapping[str, Any]) -> str:
         asked: Describes an `Asked`.
 
     Returns:
-        The record as JSON on process 0, and "" on the others.
+        The record's lines on process 0, and "" on the others.
     """
     initialize()
     running = current()
@@ -100,7 +103,7 @@ def burned_in(record: str, asked: Mapping[str, Any]) -> str:
         )
     path = None if record == "-" else Path(record)
     made = burn_in(running.backend, path, Asked.from_dict(asked))
-    return "" if made is None else json.dumps(made.to_dict())
+    return "" if made is None else "".join(made.lines())
 
 
 def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record | None:
@@ -180,15 +183,16 @@ class Book:
         passed = time.monotonic() - self._began
         return passed + self._last.get(number, 0.0) < self._record.asked
 
-    def enter(self, number: int, job: Round, seconds: float, told: Sequence[Any]) -> None:
+    def enter(self, number: int, job: Round, seconds: float, told: Iterable[Any]) -> None:
         """Add what all processes told of a round, and write the record."""
         self._last[number] = seconds
         groups = {process: group for group in job.groups for process in group}
-        for process, (_, measures) in enumerate(told):
+        clocks = []
+        for process, (ahead, measures) in enumerate(told):
             group = groups.get(process, (process,))
-            heard = (Measure.heard(measure, process, group) for measure in measures)
-            merged(self._measures, heard, len(told))
-        self._clocks.enter([ahead for ahead, _ in told])
+            merged(self._measures, (Measure.heard(measure, group) for measure in measures))
+            clocks.append(ahead)
+        self._clocks.enter(clocks)
         ran = dict(self._record.ran)
         times, before = ran.get(job.name, (0, 0.0))
         ran[job.name] = (times + 1, before + seconds)
@@ -196,14 +200,14 @@ class Book:
         # The record of thousands of processes takes seconds.
         if self._path is not None and time.monotonic() >= self._next_write:
             began = time.monotonic()
-            write_json(self._whole().to_dict(), self._path, indent=None)
+            write_text(self._whole().lines(), self._path)
             self._next_write = time.monotonic() + 10 * (time.monotonic() - began)
 
     def finish(self) -> Record:
         """The time is over."""
         self._record = replace(self._whole(), finished=True)
         if self._path is not None:
-            write_json(self._record.to_dict(), self._path, indent=None)
+            write_text(self._record.lines(), self._path)
         return self._record
 
     def _whole(self) -> Record:
@@ -215,16 +219,16 @@ class _Clocks:
     """How far the clocks are ahead by the quickest message; in few numbers, however long it is."""
 
     def __init__(self) -> None:
-        self._ahead: list[list[float]] = []
+        self._ahead: list[np.ndarray] = []
         self._rounds = 0
 
     def enter(self, ahead: list[float]) -> None:
         """Add how late each process got the order of a round."""
         self._rounds += 1
-        self._ahead.append(ahead)
+        self._ahead.append(np.array(ahead))
         if len(self._ahead) >= 4 * _ROUNDS_OF_A_CLOCK:
             both = zip(self._ahead[::2], self._ahead[1::2], strict=True)
-            self._ahead = [[*map(min, zip(*two, strict=True))] for two in both]
+            self._ahead = [np.minimum(*two) for two in both]
 
     def ahead(self) -> tuple[tuple[float, ...], ...]:
         """For each process, of the first half of the rounds and of the second, or of all."""
@@ -234,7 +238,7 @@ class _Clocks:
             parts = [self._ahead]
         if not self._ahead:
             return ()
-        least = [tuple(map(min, zip(*part, strict=True))) for part in parts]
+        least = [np.min(part, axis=0).tolist() for part in parts]
         return tuple(zip(*least, strict=True))
 
 
@@ -257,7 +261,6 @@ def member_of(backend: AbstractBackend, gpus: Gpus) -> Member:
         processor=processor(),
         cores=usable_cores(),
         serials=gpu_serials(),
-        facts=facts(),
         resources=resources(),
     )
 

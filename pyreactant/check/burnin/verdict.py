@@ -82,7 +82,7 @@ def judge(record: Record) -> list[Finding]:
     failed = {f.processes[0] for f in devices if f.state is State.FAILED}
     guilty, groups, explained = _wrong_groups(record, failed)
     slow, links = _links(record)
-    tested = {process for measure in record.measures for process in measure.group}
+    tested = {p for measure in record.measures for p in (measure.process, *measure.group)}
     ahead = _ahead(record)
     processes = [
         _process(member, guilty, slow, ahead, tested=member.process in tested)

@@ -336,7 +336,7 @@ class Work:
         return self._backend.from_blocks(matrix.shape, np.dtype(np.int32), sharding, row)
 
     def _measure(self, job: Round, device: int, **measured: Any) -> Measure:
-        return Measure(job.name, self._process, device, (self._process,), **measured)
+        return Measure(job.name, self._process, device, (), **measured)
 
     def _put(self, device: int, array: np.ndarray) -> Any:
         return self._backend.from_blocks(
