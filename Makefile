@@ -25,7 +25,7 @@ test-all: $(VENV)/.dev-installed
 # A PJRT plugin with another build of XLA's CPU backend; its metadata would replace jax, so --no-deps.
 PLUGIN := $(VENV)/plugin
 xla: $(VENV)/.dev-installed $(PLUGIN)/.installed
-	$(BIN)/python -m pytest tests/backend tests/crosscheck/test_plugin.py \
+	$(BIN)/python -m pytest tests/backend tests/crosscheck/test_plugin.py tests/bisect/test_plugin.py \
 	  --plugin $(PLUGIN)/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so $(ARGS)
 
 $(PLUGIN)/.installed:

@@ -43,8 +43,10 @@ def bisect(*options: str | Path, folder: Path, **settings: str) -> subprocess.Co
     return ran(*command, *options, folder=folder, **settings)
 
 
-def found(folder: Path, *options: str | Path, program: str = LAYERS) -> dict[str, Any]:
-    ended = bisect(program, *options, "--json", folder=folder)
+def found(
+    folder: Path, *options: str | Path, program: str = LAYERS, **settings: str
+) -> dict[str, Any]:
+    ended = bisect(program, *options, "--json", folder=folder, **settings)
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 

@@ -155,7 +155,8 @@ class _Bisection:
             )
         wrong = [size for size in sizes if size]
         size = wrong[0] if failed.outcome is Outcome.RAN else 0.0
-        return lowered, Failure(failed.outcome, size, len(wrong) / len(sizes))
+        rate = len(wrong) / len(sizes)
+        return lowered, Failure(failed.outcome, size, rate, failed.message.partition("\n")[0])
 
     def smallest(self, lowered: Lowered, failure: Failure) -> Lowered:
         """The smallest problem that fails so."""
@@ -403,6 +404,12 @@ def bisect(
                     f"{way.text} does not start here ({started['outcome']}): {started['message']}; "
                     f"correct what {argument('good')} and {argument('bad')} say"
                 )
+            if problem.mesh and started["devices"] < devices:
+                raise RequirementError(
+                    f"{way.text} has {counted(started['devices'], 'device')}, but {where} ran on "
+                    f"{devices}; give a way that has them, or the program itself"
+                )
+            ways.devices = min(ways.devices, started["devices"])
         steps = _Bisection(ways, Lowering(out, ways, LOWERING), editor, good, bad)
         first, failure = steps.first(problem, where)
         result: Result = {
@@ -411,6 +418,7 @@ def bisect(
             "versions": started["versions"],
             "outcome": failure.outcome,
             "rate": failure.rate,
+            "message": failure.message,
             "problem": first.problem.text,
             "smallest": first.problem.text,
             "complete": False,
@@ -447,11 +455,12 @@ def _versions_text(result: Mapping[str, Any]) -> str:
 def lines_of(result: Mapping[str, Any]) -> list[str]:
     """A result in a few lines."""
     rate, get = result["rate"], result.get
+    why = f" ({result['message'][:200]})" if result["message"] else ""
     often = f", in {rate:.0%} of the runs" if rate < 1 else ""
     lines = [
         f"program     {result['program']}, {result['problem']}",
         f"fails on    {result['bad']}: {_versions_text(result)}",
-        f"failure     {_HOW[result['outcome']]}{often}",
+        f"failure     {_HOW[result['outcome']]}{often}{why}",
         f"smallest    {result['smallest']}",
     ]
     if get("lowered"):
@@ -497,7 +506,7 @@ def report(result: Mapping[str, Any], folder: Path) -> str:
     if result["complete"] and result.get("command"):
         parts.append(
             f"The script needs jax and NumPy, and the files beside it if it opens some. It ends "
-            f"with 0 if the result is right: `{result['command']}`"
+            f"with 0 only if nothing is wrong: `{result['command']}`"
         )
         parts.append(f"```python\n{(folder / SCRIPT).read_text()}```")
     if result.get("module"):

@@ -66,11 +66,13 @@ class Failure:
         outcome: "ran" if its values are wrong; otherwise it crashes, hangs or is refused.
         size: How far its values are off (`distance`).
         rate: Share of the runs that failed.
+        message: What it said, if it did not run.
     """
 
     outcome: Outcome
     size: float = 0.0
     rate: float = 1.0
+    message: str = ""
 
     @property
     def attempts(self) -> int:
@@ -113,17 +115,18 @@ class Ways:
 
     Args:
         folder: Folder of the kept runs.
-        devices: Virtual CPU devices of each process.
+        devices: Virtual CPU devices of each process, see `devices`.
         each: Seconds that a module may take.
         until: When all must be done, by `time.monotonic`.
 
     Attributes:
+        devices: Devices of a program without a mesh, which a way with fewer than 8 makes fewer.
         ends: How many modules ended in each way with each outcome.
         slowest: Seconds of the slowest one that ran.
     """
 
     def __init__(self, folder: Path, devices: int, each: float, until: float) -> None:
-        self._folder, self._devices, self._each, self._until = folder, devices, each, until
+        self._folder, self.devices, self._each, self._until = folder, devices, each, until
         self._children: dict[Way, Child] = {}
         self._identities: dict[Way, list[Any]] = {}
         self.ends: Counter[tuple[Way, Outcome]] = Counter()
@@ -154,7 +157,7 @@ class Ways:
         child = self._child(who) if isinstance(who, Way) else who
         if isinstance(who, Way) and who.backend:
             runtime = {"backend": who.backend, "platform": who.platform}
-            request = {**request, **runtime, "devices": self._devices}
+            request = {**request, **runtime, "devices": self.devices}
         left, each = self._until - time.monotonic(), min(each, self._each)
         answer = child.ask(request, min(each, left)) if left > 0 else {}
         if answer and answer["outcome"] == "unwritten":
@@ -180,7 +183,7 @@ class Ways:
         identity = [*self._identity(way), way.interpret, options, attempt]
         if way.backend:
             identity.append(module.problem)
-        text = json.dumps([*identity, self._devices, module.digest])
+        text = json.dumps([*identity, self.devices, module.digest])
         key = hashlib.sha256(text.encode()).hexdigest()[:24]
         record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
         with writing(self._folder, "give another folder with --out"):
@@ -233,7 +236,7 @@ class Ways:
         """What runs a module; the files of an environment or plugin may be rebuilt."""
         if way not in self._identities:
             own = os.lstat(way.python)
-            flags = way.environment(self._devices)["XLA_FLAGS"]
+            flags = way.environment(self.devices)["XLA_FLAGS"]
             given = [way.python, own.st_size, own.st_mtime_ns, way.settings, flags]
             started = self.versions(way)
             self._identities[way] = [*given, started.get("files")]
@@ -243,7 +246,7 @@ class Ways:
 
     def _child(self, way: Way) -> Child:
         if way not in self._children:
-            self._children[way] = Child(way.argv, way.environment(self._devices))
+            self._children[way] = Child(way.argv, way.environment(self.devices))
         return self._children[way]
 
 

@@ -50,7 +50,8 @@ def _versions(request: Request) -> dict[str, Any]:
     device, versions = devices()[0], current().backend.versions()
     files = [str(find_place().project)] if request["backend"] == "reactant" else []
     text = f"{device.platform} ({device.kind})"
-    return {"outcome": "ran", "versions": {**versions, "device": text}, "files": files}
+    described = {**versions, "device": text}
+    return {"outcome": "ran", "versions": described, "devices": len(devices()), "files": files}
 
 
 def _lowered(request: Request) -> dict[str, Any]:

@@ -7,6 +7,7 @@ another version of jax. The script of a report contains `run_module` as it is he
 import contextlib
 import errno
 import json
+import logging
 import os
 import queue
 import resource
@@ -94,7 +95,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         device = jax.devices()[0]
         names = {name: version(name) for name in ("jax", "jaxlib")}
         text = f"{device.platform} ({device.device_kind})"
-        return {"outcome": "ran", "versions": {**names, "device": text}, "files": libraries()}
+        versions, count = {**names, "device": text}, len(jax.devices())
+        return {"outcome": "ran", "versions": versions, "devices": count, "files": libraries()}
     if not request["interpret"] and len(jax.devices()) < request["partitions"]:
         count = len(jax.devices())
         raise ValueError(f"the module needs {request['partitions']} devices, here are {count}")
@@ -142,4 +144,5 @@ def _read(lines: "queue.SimpleQueue[str]") -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # the last line of the log says why the process ended
     serve(_answer)
