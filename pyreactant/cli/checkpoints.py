@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,17 +21,17 @@ app = App(
     ),
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Steps = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of steps.")]
-One = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a step, or an item in it.")]
-Both = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of steps, or of one.")]
+Steps = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of steps.")]
+One = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of a step, or an item in it.")]
+Both = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of steps, or of one.")]
 
 
 @app.command("list", epilog=examples("pyreactant checkpoints list run1 --json"))
 def list_steps(folder: Steps, as_json: AsJson = False) -> None:
     """List the whole steps in a folder, the latest last."""
-    from ..arrays.checkpoint.folder import list_steps
+    from ..arrays.checkpoint.folder import list_steps, parse
 
-    steps = list_steps(folder)
+    steps = list_steps(parse(folder))
     if as_json:
         rows = [
             {"step": s.number, "written": s.written, "bytes": s.nbytes, "leaves": s.leaves}
@@ -41,20 +40,24 @@ def list_steps(folder: Steps, as_json: AsJson = False) -> None:
         print(json.dumps(rows))
         return
     for step in steps:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(step.written))
+        at = "time not known"
+        if step.written is not None:
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(step.written))
+        size = "" if step.nbytes is None else _size(step.nbytes)
         leaves = "its metadata cannot be read"
         if step.leaves is not None:
             leaves = counted(step.leaves, "leaf", "leaves")
-        print(f"{step.number:>10}  {at}  {_size(step.nbytes):>10}  {leaves}")
+        print(f"{step.number:>10}  {at}  {size:>10}  {leaves}")
 
 
 @app.command(epilog=examples("pyreactant checkpoints show run1/900"))
 def show(folder: One, as_json: AsJson = False) -> None:
     """Print the leaves of a checkpoint: path, type, shape, chunks and bytes."""
+    from ..arrays.checkpoint.folder import parse
     from ..arrays.checkpoint.format import path_text
     from ..arrays.checkpoint.inspect import show
 
-    item, leaves = show(folder)
+    item, leaves = show(parse(folder))
     rows = [
         {
             "path": path_text(entry.keys),
@@ -87,10 +90,11 @@ def verify(folder: Both, as_json: AsJson = False) -> None:
 
     Ends with 5 if one is damaged.
     """
+    from ..arrays.checkpoint.folder import parse
     from ..arrays.checkpoint.inspect import verify
 
     damaged, rows = 0, []
-    for verdict in verify(folder):
+    for verdict in verify(parse(folder)):
         damaged += bool(verdict.damage)
         if as_json:
             rows.append(dataclasses.asdict(verdict) | {"folder": str(verdict.folder)})

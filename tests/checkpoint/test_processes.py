@@ -4,7 +4,9 @@ import json
 import re
 import resource
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -15,10 +17,18 @@ from tests.launch.runs import run_local, script
 
 
 def run(
-    names: str, folder: Path, processes: int, runtime: str = "jax", **arguments: object
+    names: str,
+    folder: Path,
+    processes: int,
+    runtime: str = "jax",
+    *,
+    bucket: str = "",
+    more: Mapping[str, str] = MappingProxyType({}),
+    **arguments: object,
 ) -> None:
-    argv = [sys.executable, "-m", "tests.checkpoint.trees", names, json.dumps(arguments), folder]
-    settings = {"PYREACTANT_BACKEND": runtime}
+    at = bucket or folder
+    argv = [sys.executable, "-m", "tests.checkpoint.trees", names, json.dumps(arguments), at]
+    settings = {"PYREACTANT_BACKEND": runtime, **more}
     if runtime == "reactant":
         settings |= place.settings()
     environments = run_environments(processes, 4 // processes, settings)
@@ -47,7 +57,9 @@ def test_any_number_of_processes_restores_what_any_number_saved(tmp_path: Path) 
 
 WAITS = """
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import agree
 from pyreactant.process import supervised

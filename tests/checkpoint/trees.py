@@ -16,6 +16,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import write
+from pyreactant.arrays.checkpoint.folder import parse
 from pyreactant.arrays.dtypes import NAMES, as_dtype
 
 
@@ -92,7 +93,7 @@ def save_all(folder: str) -> None:
 
 def restore_all(folder: str, expected: int) -> None:
     """Restore every checkpoint there in both partitions."""
-    saved = sorted(path for path in Path(folder).iterdir() if path.name[0].isdigit())
+    saved = sorted(str(path) for path in parse(folder).iterdir() if path.name[0].isdigit())
     assert len(saved) == expected, saved
     for path, sharding in itertools.product(saved, meshes()):
         check(pr.restore(path, like=tree_of(sharding)), sharding)

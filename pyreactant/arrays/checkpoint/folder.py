@@ -7,59 +7,71 @@ import contextlib
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import FileError, InvalidArgumentError
+from .bucket import COMMIT, Bucket
 
 METADATA = "_METADATA"
+STEP_METADATA = "_CHECKPOINT_METADATA"
 ITEMS = ("state", "default", "items", "pytree")
 """Names of the item in a step: ours and MaxText's, and those of Orbax's interfaces."""
+
+_REQUESTS = 32
+"""Requests to a bucket at a time."""
 
 _SHOWN = 20
 """Names that a message has."""
 
+_URL = re.compile(r"[a-z0-9]+://|(gs|s3):/")  # a Path has one slash
 _UNREADABLE = "cannot be read ({}); let its files be read by this user, or name another folder"
 
 
-def local(folder: str | os.PathLike[str]) -> Path:
-    """The whole path of a folder on a disk.
+Folder = Path | Bucket
+
+
+def parse(folder: str | os.PathLike[str] | Bucket) -> Folder:
+    """The whole path of a folder on a disk, or the folder in a bucket.
 
     Raises:
-        FileError: It is a URL, or no path.
+        FileError: It is a URL of another kind, or no path.
         InvalidArgumentError: It is neither text nor a `Path`.
     """
+    if isinstance(folder, Bucket):
+        return folder
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidArgumentError(f"a folder must be text or a Path, got {folder!r:.100}")
-    _refuse_bucket(folder)
+    name = os.fspath(folder)
+    if _URL.match(name):
+        return Bucket.parse(name)
     try:
         return Path(folder).resolve()
     except ValueError as error:  # a zero byte
-        raise FileError(f"{os.fspath(folder)!r} is no path ({error}); name a folder") from None
+        raise FileError(f"{name!r} is no path ({error}); name a folder") from None
 
 
-def _refuse_bucket(folder: str | os.PathLike[str]) -> None:
-    name = re.sub("^(gs|s3):/(?!/)", r"\1://", os.fspath(folder))  # a Path has one slash
-    if "://" in name:
-        raise FileError(
-            "a checkpoint must be in a folder of a disk that all processes share, got "
-            f"{name!r}; a bucket cannot rename a step when it is whole, so name a "
-            "folder of Filestore, FSx for Lustre or EFS, or of a bucket with a hierarchical "
-            "namespace that gcsfuse mounts; copy whole steps to other buckets (rclone copy)"
-        )
+def is_whole(step: Folder) -> bool:
+    """Whether all of a step was written; on a disk it has its name only then."""
+    return not isinstance(step, Bucket) or (step / COMMIT).is_file()
 
 
-def item_of(folder: Path, prefer: str = "state") -> Path:
+def item_of(folder: Folder, prefer: str = "state") -> Folder:
     """The item in a folder: the folder itself, or the one in a step.
 
     Raises:
         FileError: There is none.
     """
-    _refuse_bucket(folder)
     if (item := _item_in(folder, prefer)) is not None:
         return item
     try:
         inside = sorted(path.name for path in folder.iterdir())
+        if not is_whole(folder):
+            raise FileError(
+                f"{folder} is no whole checkpoint: it lacks {COMMIT}, which is written last into "
+                "one in a bucket; name the folder of another step"
+            )
     except OSError as error:
         raise FileError(
             f"{folder} is no checkpoint ({error.strerror}); name the folder of a step"
@@ -70,9 +82,11 @@ def item_of(folder: Path, prefer: str = "state") -> Path:
     )
 
 
-def _item_in(folder: Path, prefer: str) -> Path | None:
+def _item_in(folder: Folder, prefer: str) -> Folder | None:
     """As `item_of`; None if there is none. FileError if the system does not let us look."""
     try:
+        if not is_whole(folder):
+            return None
         for item in (folder, *(folder / name for name in (prefer, *ITEMS))):
             if (item / METADATA).is_file():
                 return item
@@ -81,13 +95,12 @@ def _item_in(folder: Path, prefer: str) -> Path | None:
     return None
 
 
-def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
+def items_in(folder: Folder, item: str = "state") -> dict[Folder, Folder]:
     """The whole steps in a folder, by their numbers, each with its item; other folders are none.
 
     Raises:
         FileError: The folder, or a step in it, cannot be read.
     """
-    _refuse_bucket(folder)
     try:
         paths = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
     except OSError as error:
@@ -99,7 +112,7 @@ def items_in(folder: Path, item: str = "state") -> dict[Path, Path]:
     return {path: inside for path, inside in items.items() if inside is not None}
 
 
-def steps_in(folder: Path, item: str = "state") -> list[int]:
+def steps_in(folder: Folder, item: str = "state") -> list[int]:
     """The whole steps in a folder, ascending.
 
     Raises:
@@ -119,40 +132,54 @@ def steps_in(folder: Path, item: str = "state") -> list[int]:
 class Step:
     """A step in a folder: its number, when it was written, its bytes on disk and its leaves.
 
-    `leaves` is None if the metadata cannot be read.
+    Of a bucket the bytes are None. `written` and `leaves` are None if what says so cannot be read.
     """
 
     number: int
-    written: float
-    nbytes: int
+    written: float | None
+    nbytes: int | None
     leaves: int | None
 
 
-def list_steps(folder: Path) -> list[Step]:
+def list_steps(folder: Folder) -> list[Step]:
     """The steps of a folder, ascending.
 
     Raises:
         FileError: The folder cannot be read, or has none.
     """
-    steps = []
-    for path, item in items_in(folder).items():
-        with contextlib.suppress(FileNotFoundError):  # a run has just deleted it
-            try:
-                steps.append(_step(path, item))
-            except PermissionError as error:
-                raise FileError(f"{path}: {_UNREADABLE.format(error.strerror)}") from None
-    if not steps:
-        raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
-    return steps
+
+    def look(at: tuple[Folder, Folder]) -> Step | None:
+        try:
+            return _step(*at)
+        except FileNotFoundError:  # a run has just deleted it
+            return None
+        except PermissionError as error:
+            raise FileError(f"{at[0]}: {_UNREADABLE.format(error.strerror)}") from None
+
+    items = items_in(folder).items()
+    if isinstance(folder, Bucket):  # each answer takes its time
+        with ThreadPoolExecutor(_REQUESTS) as threads:
+            looked = [*threads.map(look, items)]
+    else:
+        looked = [look(at) for at in items]
+    if steps := [step for step in looked if step is not None]:
+        return steps
+    raise FileError(f"{folder} has no checkpoints; name a folder of steps such as {folder}/900")
 
 
-def _step(path: Path, item: Path) -> Step:
+def _step(path: Folder, item: Folder) -> Step:
     leaves = None
     try:
         leaves = len(json.loads((item / METADATA).read_text("utf-8"))["tree_metadata"])
     except (OSError, ValueError, LookupError, TypeError):
         pass  # `verify` says what is wrong
-    return Step(int(path.name), path.stat().st_mtime, _bytes_in(path), leaves)
+    if isinstance(path, Path):
+        return Step(int(path.name), path.stat().st_mtime, _bytes_in(path), leaves)
+    written = None
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        said = json.loads((path / STEP_METADATA).read_text("utf-8"))
+        written = said["commit_timestamp_nsecs"] / 1e9
+    return Step(int(path.name), written, None, leaves)
 
 
 def _bytes_in(folder: str | Path) -> int:

@@ -21,7 +21,6 @@ from ..sharding import Index
 STRINGS = "_strings.json"
 KEY_TYPES = "array_metadatas/process_0"
 DIGESTS = "pyreactant.json"
-STEP_METADATA = "_CHECKPOINT_METADATA"
 TEMPORARY = ".orbax-checkpoint-tmp"
 """What Orbax's names of unfinished steps contain."""
 
@@ -175,7 +174,7 @@ def key_types_text(arrays: Mapping[str, Array], impls: Mapping[str, str]) -> str
 
 
 def step_text(item: str, nanoseconds: int) -> str:
-    """The file `STEP_METADATA` of a step."""
+    """The file `_CHECKPOINT_METADATA` of a step."""
     handler = "orbax.checkpoint._src.handlers.standard_checkpoint_handler"
     return json.dumps(
         {

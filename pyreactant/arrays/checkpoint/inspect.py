@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...base.errors import FileError, MismatchError
 from . import format
-from .folder import item_of, items_in
+from .folder import Folder, item_of, items_in
 from .format import Array, Entry, name_of
 from .read import Item, damage, open_item
 from .store import Ahead
 
 
-def show(folder: Path) -> tuple[Item, list[tuple[Entry, Array | None]]]:
+def show(folder: Folder) -> tuple[Item, list[tuple[Entry, Array | None]]]:
     """The leaves of a checkpoint, with the array of each that has one."""
     item = open_item(item_of(folder))
     names = [name for name, entry in item.entries.items() if entry.is_array]
@@ -20,7 +19,7 @@ def show(folder: Path) -> tuple[Item, list[tuple[Entry, Array | None]]]:
     return item, [(entry, arrays.get(name)) for name, entry in item.entries.items()]
 
 
-def targets_of(folder: Path) -> list[Path]:
+def targets_of(folder: Folder) -> list[Folder]:
     """The checkpoints that a folder is or has."""
     try:
         return [item_of(folder)]
@@ -43,13 +42,13 @@ class Verdict:
         checked: Whether checksums cover all that was read.
     """
 
-    folder: Path
+    folder: Folder
     nbytes: int
     damage: str
     checked: bool
 
 
-def verify(folder: Path) -> Iterator[Verdict]:
+def verify(folder: Folder) -> Iterator[Verdict]:
     """Read every checkpoint that a folder is or has, whole."""
     for item in targets_of(folder):
         try:
@@ -60,7 +59,7 @@ def verify(folder: Path) -> Iterator[Verdict]:
             yield Verdict(item, size, "", checked)
 
 
-def _read_all(folder: Path) -> tuple[int, bool]:
+def _read_all(folder: Folder) -> tuple[int, bool]:
     item, leaves = show(folder)
     requests = [
         (name_of(entry.keys), index, array)

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ...base.errors import (
     PyReactantError,
     ShardingError,
 )
+from ...base.words import is_store_away
 from ...process import progress
 from ..array import ShardedArray
 from ..dtypes import as_dtype
@@ -27,9 +27,10 @@ from ..sharding import Aval, Index, NamedSharding, as_sharding, intern
 from ..tree import broadcast
 from . import format
 from .agree import Agreement, shared
-from .folder import METADATA, item_of, local
+from .bucket import tensorstore
+from .folder import METADATA, Folder, item_of, parse
 from .format import NUMBERS, Array, Digests, Entry, Keys, name_of, path_text
-from .store import Ahead, DamageError, Reader, tensorstore
+from .store import Ahead, DamageError, Reader
 
 _SHOWN = 20
 """Leaves that a message names."""
@@ -47,7 +48,7 @@ class Item:
         reader: The arrays.
     """
 
-    folder: Path
+    folder: Folder
     entries: dict[str, Entry]
     strings: dict[str, str]
     digests: Digests | None
@@ -72,11 +73,13 @@ class Item:
 
 
 @contextlib.contextmanager
-def damage(folder: Path) -> Iterator[None]:
+def damage(folder: Folder) -> Iterator[None]:
     """Say of what cannot be read whole which checkpoint has it, and what to do."""
     try:
         yield
     except DamageError as error:
+        if is_store_away(str(error)):
+            raise FileError(f"{folder}: cannot be read now ({error})") from None
         if not folder.exists():  # a loop with `keep` renames a step before it deletes it
             raise FileError(
                 f"{folder} was deleted while it was read; read a newer step, or let the loop keep "
@@ -87,7 +90,7 @@ def damage(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def open_item(folder: Path) -> Item:
+def open_item(folder: Folder) -> Item:
     """An item of a checkpoint, after a look at all files that have no checksums.
 
     Raises:
@@ -99,10 +102,10 @@ def open_item(folder: Path) -> Item:
     with damage(folder):
         try:
             digests = _digests(folder)
-            types = sorted((folder / "array_metadatas").glob("process_*"))
+            types = _key_types(folder / "array_metadatas")
             tree = format.read_tree(
                 (folder / METADATA).read_text("utf-8"),
-                [path.read_text("utf-8") for path in types],
+                types,
                 ocdbt=(folder / "manifest.ocdbt").is_file(),
             )
             strings = folder / format.STRINGS
@@ -116,7 +119,16 @@ def open_item(folder: Path) -> Item:
     return Item(folder, entries, texts, digests, Reader(folder, **how))
 
 
-def _digests(folder: Path) -> Digests | None:
+def _key_types(folder: Folder) -> list[str]:
+    """What each process of a save wrote of its keys; Orbax may write none."""
+    try:
+        paths: list[Folder] = sorted(folder.iterdir(), key=str)
+    except FileNotFoundError:
+        return []
+    return [path.read_text("utf-8") for path in paths if path.name.startswith("process_")]
+
+
+def _digests(folder: Folder) -> Digests | None:
     """What our file says, after a comparison with all files that it names."""
     path = folder / format.DIGESTS
     if not path.is_file():
@@ -164,13 +176,13 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
         >>> pr.restore("model", shardings=rows)["w"].sharding == rows
         True
     """
-    at = local(folder)
+    at = parse(folder)
     return restore_item(shared(), lambda: item_of(at), like, shardings, what=f"restore {at.name}")
 
 
 @progress.storing()
 def restore_item(
-    agreement: Agreement, find: Callable[[], Path], like: Any, shardings: Any, *, what: str
+    agreement: Agreement, find: Callable[[], Folder], like: Any, shardings: Any, *, what: str
 ) -> Any:
     """`restore` of the item that `find` finds. Collective."""
     running = current()

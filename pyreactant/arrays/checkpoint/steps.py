@@ -1,19 +1,11 @@
 """`Checkpoints`: a folder of steps that one run writes, while its loop goes on."""
 
-import contextlib
-import errno
-import fcntl
-import json
 import os
-import re
-import secrets
-import shutil
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +14,14 @@ from ...process import progress, supervised
 from ...process.events import Restored
 from ...process.supervised import profiling
 from ..runtimes.runtime import current
-from . import format
-from .agree import Agreement, host
-from .folder import item_of, local, steps_in
+from .agree import Agreement
+from .bucket import tensorstore
+from .commit import unwritable, writer_of
+from .folder import Folder, item_of, parse, steps_in
 from .read import damage, open_item, restore_item
-from .store import Ahead, DamageError, tensorstore
-from .write import Snapshot, equal_trees, snapshot, unwritable, write
+from .store import Ahead, DamageError
+from .write import Snapshot, equal_trees, snapshot, write
 
-_OURS = re.compile(r"\d+" + re.escape(format.TEMPORARY) + "-[0-9a-f]{8}")
-"""Names of steps that a run of ours did not finish, or was deleting."""
-
-_LOCK = ".pyreactant-writer"
 _PARTS = 20
 """Into how many parts `every_seconds` is divided; process 0 looks at its clock once in each."""
 
@@ -49,7 +38,8 @@ class Checkpoints:
     `every_seconds` and `every_steps` each call of `save` saves.
 
     Args:
-        folder: The folder of steps, on a disk that all processes share; it is made if absent.
+        folder: The folder of steps, on a disk that all processes share, where it is made if absent,
+            or in a bucket, as ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
         keep: How many of the latest steps stay; None keeps all. A step is deleted only after a
             newer one was read back.
         every_seconds: Save when so many seconds have passed since the last time, or since the
@@ -92,11 +82,11 @@ class Checkpoints:
             )
         if not isinstance(item, str) or not item.isidentifier():
             raise InvalidArgumentError(f'item must be a name such as "state", got {item!r}')
-        self.folder = local(folder)
+        self.folder = parse(folder)
         self._keep, self._item = keep, item
         self._every_seconds, self._every_steps = every_seconds, every_steps
         self._agreement: Agreement | None = None
-        self._lock = _Lock(self.folder)
+        self._writer = writer_of(self.folder)
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         self._last: int | None = None  # the step after which the next one comes
@@ -111,17 +101,15 @@ class Checkpoints:
             tensorstore()
             if agreement.process:
                 return []
-            self._lock.take()
+            self._writer.take()
             with unwritable(self.folder):
-                for path in self.folder.iterdir():
-                    if _OURS.fullmatch(path.name):
-                        shutil.rmtree(path)
+                self._writer.clean()
             return steps_in(self.folder, self._item)
 
         try:
             steps = agreement.round(f"open {self.folder}", open_folder, lambda rows: rows[0])
         except BaseException:
-            self._lock.free()
+            self._writer.free()
             raise
         self._agreement, self._last = agreement, steps[-1] if steps else None
         self._thread = self._failure = None  # of an earlier with statement
@@ -146,7 +134,7 @@ class Checkpoints:
         finally:
             self._agreement = None
             if self._thread is None or not self._thread.is_alive():
-                self._lock.free()  # else the system does it at the end of the process
+                self._writer.free()  # else the system does it at the end of the process
 
     def restore(self, like: Any = None, shardings: Any = None, *, step: int | None = None) -> Any:
         """Read the latest step that the folder has now, as `pyreactant.restore` does. Collective.
@@ -156,7 +144,8 @@ class Checkpoints:
         Args:
             like: As in `pyreactant.restore`.
             shardings: As there.
-            step: An older step. The newer ones are renamed to ``STEP.superseded`` at the next save.
+            step: An older step. The newer ones are renamed to ``STEP.superseded`` at the next save,
+                which a bucket cannot do: there `save` raises a `FileError`.
 
         Returns:
             The tree; None if there is no step.
@@ -187,7 +176,7 @@ class Checkpoints:
         if chosen is None:
             return None
 
-        def find() -> Path:
+        def find() -> Folder:
             return item_of(self.folder / str(chosen), self._item)
 
         tree = restore_item(agreement, find, like, shardings, what=f"restore {chosen}")
@@ -269,7 +258,7 @@ class Checkpoints:
                 raise FileError(f"{target} exists and is no whole step; move it away")
             for step in steps:
                 if self._last is None or step > self._last:
-                    _supersede(self.folder / str(step))
+                    self._writer.supersede(self.folder / str(step))
 
     def _finish(self) -> None:
         """Wait for the step that is being written, and raise its failure once."""
@@ -283,7 +272,8 @@ class Checkpoints:
     @progress.storing()
     def _write(self, agreement: Agreement, step: int, taken: Snapshot) -> None:
         try:
-            write(agreement, self.folder / str(step), taken, item=self._item)
+            target = self.folder / str(step)
+            write(agreement, self._writer, target, taken, item=self._item)
             if self._keep is not None:
                 self._delete_old(agreement, step, taken, self._keep)
         except Exception as error:  # raised in the loop's thread, by `_finish`
@@ -304,7 +294,7 @@ class Checkpoints:
             if agreement.process == 0:
                 with unwritable(self.folder):
                     for number in old:
-                        delete_step(self.folder / str(number))
+                        self._writer.delete(self.folder / str(number))
 
         agreement.round(what, delete)
 
@@ -348,71 +338,6 @@ class _Pace:
         return [False, max(1, int(min(left / each, self._seconds / _PARTS / each, calls)))]
 
 
-class _Lock:
-    """Who writes a folder: a lock that the system frees if its process dies.
-
-    It is of POSIX, so that it also holds over NFS, and forked processes do not inherit it.
-    """
-
-    _held: ClassVar[set[Path]] = set()
-    """What this process writes; the system would let it lock a file twice."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._descriptor: int | None = None
-
-    def take(self) -> None:
-        """Take the lock.
-
-        Raises:
-            FileError: Another run has it, or the folder cannot be written.
-        """
-        if self._folder in self._held:
-            raise FileError(f"{self._folder} is written by this process already; open it once")
-        with unwritable(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self._folder / _LOCK, flags, 0o666)
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                mine = {"host": host(), "process": os.getpid(), "since": time.time()}
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(mine).encode(), 0)
-            except OSError as error:
-                holder = os.pread(descriptor, 4096, 0)
-                os.close(descriptor)
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise _taken(self._folder, holder) from None
-                if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                    raise FileError(
-                        f"{self._folder}: the file system must support locks, so that two runs do "
-                        f"not write one folder, but does not ({error.strerror}); mount it with "
-                        "locks (Lustre: -o flock, NFS: without nolock), or name another folder"
-                    ) from None
-                raise
-        self._descriptor = descriptor
-        self._held.add(self._folder)
-
-    def free(self) -> None:
-        """Give the lock back, if it is held."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-            self._held.discard(self._folder)
-
-
-def _taken(folder: Path, holder: bytes) -> FileError:
-    who = "another process"
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        told = json.loads(holder)
-        age = max(0, time.time() - told["since"])
-        who = f"process {told['process']} on {told['host']}, since {age:.0f} s"
-    return FileError(
-        f"{folder} is written by another run ({who}); wait for its end, end it, or name another "
-        "folder"
-    )
-
-
 def _whole(step: Any) -> int:
     try:
         if isinstance(step, bool):
@@ -426,22 +351,7 @@ def _whole(step: Any) -> int:
     return number
 
 
-def delete_step(path: Path) -> None:
-    """Delete a step, of which at no time a part has its name."""
-    away = path.with_name(f"{path.name}{format.TEMPORARY}-{secrets.token_hex(4)}")
-    path.rename(away)
-    shutil.rmtree(away)
-
-
-def _supersede(path: Path) -> None:
-    name, number = f"{path.name}.superseded", 1
-    while path.with_name(name).exists():
-        number += 1
-        name = f"{path.name}.superseded-{number}"
-    path.rename(path.with_name(name))
-
-
-def _read_back(folder: Path, taken: Snapshot) -> None:
+def _read_back(folder: Folder, taken: Snapshot) -> None:
     """Compare what this process wrote with what can be read now."""
     requests = [(name, index, taken.arrays[name]) for name, index, _ in taken.pieces]
     with damage(folder):

@@ -1,4 +1,4 @@
-"""The one module that knows tensorstore: zarr arrays in OCDBT databases, or in plain folders.
+"""zarr arrays in OCDBT databases, or in plain folders, by tensorstore.
 
 Each process writes a database of its own, so files need no locks. `merge` makes one database that
 refers to the values in them.
@@ -6,17 +6,16 @@ refers to the values in them.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.errors import RequirementError
-from ...base.process import interrupts_held
 from ...base.words import tensorstore_reason
 from ...process import progress
 from ..dtypes import aligned
 from ..sharding import Index
+from .bucket import TENSORSTORE_ERRORS, Bucket, one_context, tensorstore
+from .folder import Folder
 from .format import Array, array_spec, parts, read_array
 
 IN_FLIGHT = 128 * 2**20
@@ -26,51 +25,25 @@ _DATA_FILE = 128 * 2**20
 _COMPLETE = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
 """A chunk of zeros is written, too: otherwise a missing chunk reads as zeros."""
 
-_ERRORS = (ValueError, OSError, RuntimeError, IndexError)
-"""What tensorstore raises."""
 
-_context: Any = None
-
-
-def tensorstore() -> Any:
-    """The module tensorstore.
-
-    Raises:
-        RequirementError: It is not installed.
-    """
-    try:
-        with interrupts_held():  # in its start one becomes an ImportError
-            import tensorstore as ts
-    except ImportError as error:
-        raise RequirementError(
-            f"checkpoints need tensorstore, which cannot be imported ({error})",
-            "python -m pip install 'pyreactant[state]'",
-            advice="install it with",
-        ) from None
-    return ts
+def _base(folder: Folder) -> dict[str, Any]:
+    """The files of a folder, as tensorstore opens them."""
+    if isinstance(folder, Bucket):
+        return folder.spec()
+    return {"driver": "file", "path": f"{folder}/"}
 
 
-def _one_context() -> Any:
-    # Databases of different contexts cannot be copied into each other. Files are not synced as they
-    # are written, but all at once before the step gets its name, which takes less time.
-    global _context
-    if _context is None:
-        how = {"file_io_locking": {"mode": "none"}, "file_io_sync": False}
-        _context = tensorstore().Context(how)
-    return _context
-
-
-def _database(folder: Path) -> dict[str, Any]:
+def _database(folder: Folder) -> dict[str, Any]:
     return {
         "driver": "ocdbt",
-        "base": {"driver": "file", "path": f"{folder}/"},
+        "base": _base(folder),
         "config": {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000},
         "target_data_file_size": _DATA_FILE,
     }
 
 
 def write_arrays(
-    folder: Path,
+    folder: Folder,
     arrays: Mapping[str, Array],
     pieces: Iterable[tuple[str, Index, np.ndarray]],
     *,
@@ -102,7 +75,7 @@ def write_arrays(
                 **_COMPLETE,
             }
             how = {"create": True} if describe else {"open": True, "assume_metadata": True}
-            opened[name] = ts.open(spec, context=_one_context(), **how)
+            opened[name] = ts.open(spec, context=one_context(), **how)
         return opened[name]
 
     written, in_flight = 0, 0
@@ -127,19 +100,19 @@ def write_arrays(
             progress.store_block()
         for future in opened.values():
             future.result()
-    except _ERRORS as error:
+    except TENSORSTORE_ERRORS as error:
         raise OSError(tensorstore_reason(error)) from None
     return written
 
 
-def merge(folder: Path, databases: Sequence[Path]) -> None:
+def merge(folder: Folder, databases: Sequence[Folder]) -> None:
     """Make one database, which refers to the values in the databases of the processes.
 
     Raises:
         OSError: It cannot be written.
     """
     ts = tensorstore()
-    context = _one_context()
+    context = one_context()
     try:
         parts = [ts.KvStore.open(_database(part), context=context) for part in databases]
         whole = ts.KvStore.open(_database(folder), context=context).result()
@@ -148,7 +121,7 @@ def merge(folder: Path, databases: Sequence[Path]) -> None:
         for copy in [part.result().experimental_copy_range_to(within) for part in parts]:
             copy.result()
         transaction.commit_async().result()
-    except _ERRORS as error:
+    except TENSORSTORE_ERRORS as error:
         raise OSError(tensorstore_reason(error)) from None
 
 
@@ -166,8 +139,8 @@ class Reader:
         complete: Whether a missing chunk is damage, and not zeros.
     """
 
-    def __init__(self, folder: Path, *, ocdbt: bool, zarr3: bool, complete: bool) -> None:
-        self._base = _database(folder) if ocdbt else {"driver": "file", "path": f"{folder}/"}
+    def __init__(self, folder: Folder, *, ocdbt: bool, zarr3: bool, complete: bool) -> None:
+        self._base = _database(folder) if ocdbt else _base(folder)
         self._driver, self._file = ("zarr3", "zarr.json") if zarr3 else ("zarr", ".zarray")
         self._missing = _COMPLETE if complete else {}
         self._opened: dict[str, Any] = {}
@@ -180,14 +153,14 @@ class Reader:
         """
         name, texts = "", {}
         try:
-            base = tensorstore().KvStore.open(self._base, context=_one_context()).result()
+            base = tensorstore().KvStore.open(self._base, context=one_context()).result()
             reads = {name: base.read(_inside(name) + self._file) for name in names}
             for name, future in reads.items():
                 if (found := future.result()).state != "value":
                     raise ValueError(f"{self._file} is missing")
                 texts[name] = bytes(found.value)
             return {name: (read_array(text), text) for name, text in texts.items()}
-        except _ERRORS as error:
+        except TENSORSTORE_ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def open(self, name: str) -> Any:
@@ -203,11 +176,11 @@ class Reader:
                 **self._missing,
             }
             self._opened[name] = tensorstore().open(
-                spec, context=_one_context(), open=True, read=True
+                spec, context=one_context(), open=True, read=True
             )
         try:
             return self._opened[name].result()
-        except _ERRORS as error:
+        except TENSORSTORE_ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def read(self, name: str, index: Index, into: np.ndarray) -> Any:
@@ -215,7 +188,7 @@ class Reader:
         array = self.open(name)
         try:
             return tensorstore().array(into).write(array[index] if index else array)
-        except _ERRORS as error:
+        except TENSORSTORE_ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def finish(self, future: Any, name: str, index: Index) -> None:
@@ -227,7 +200,7 @@ class Reader:
         try:
             future.result()
             progress.store_block()
-        except _ERRORS as error:
+        except TENSORSTORE_ERRORS as error:
             place = ", ".join(f"{s.start}:{s.stop}" for s in index)
             why = tensorstore_reason(error)
             raise DamageError(f"array {name}, block [{place}]: {why}") from None

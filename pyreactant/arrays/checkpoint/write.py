@@ -4,16 +4,12 @@ Every block is written once, by one of the processes that hold it. So the bytes 
 and no process holds a whole array.
 """
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
-import secrets
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -41,9 +37,11 @@ from ..runtimes.runtime import Running, current
 from ..sharding import Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
-from .folder import METADATA, local
+from .bucket import tensorstore
+from .commit import Writer, sync_folder, unwritable, writer_of
+from .folder import METADATA, STEP_METADATA, Folder, parse
 from .format import NUMBERS, Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
-from .store import DamageError, Reader, merge, tensorstore, write_arrays
+from .store import Reader, merge, write_arrays
 
 Piece = tuple[str, Index, np.ndarray]
 
@@ -96,7 +94,7 @@ def save(folder: str | os.PathLike[str], tree: Any) -> None:
         >>> pr.restore("weights")["step"]
         3
     """
-    target = local(folder)
+    target = parse(folder)
     agreement = shared()
 
     taken = Snapshot()
@@ -112,7 +110,7 @@ def save(folder: str | os.PathLike[str], tree: Any) -> None:
         return taken.digest
 
     agreement.round(f"save {target.name}", prepare, equal_trees)
-    write(agreement, target, taken, item="state")
+    write(agreement, writer_of(target.parent), target, taken, item="state")
 
 
 def equal_trees(digests: Sequence[str]) -> None:
@@ -127,34 +125,36 @@ def equal_trees(digests: Sequence[str]) -> None:
 
 
 @progress.storing()
-def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> None:
-    """Write a snapshot into a temporary folder and rename that. Collective; in any thread.
+def write(
+    agreement: Agreement, writer: Writer, target: Folder, taken: Snapshot, *, item: str
+) -> None:
+    """Write a snapshot, which appears when it is whole. Collective; in any thread.
 
     Raises:
         FileError: The folder cannot be written, or is not shared.
     """
     what = f"save {target.name}"
+    first = agreement.process == 0
 
     def start() -> str:
-        name = f"{target.name}{format.TEMPORARY}-{secrets.token_hex(4)}"
-        if agreement.process == 0:
-            with unwritable(target, taken.nbytes):
-                (target.parent / name / item).mkdir(parents=True)
-        return name
+        with unwritable(target, taken.nbytes):
+            return writer.begin(target, item) if first else ""
 
-    temporary = target.parent / agreement.round(what, start, lambda names: names[0])
+    name = agreement.round(what, start, lambda names: names[0])
+    temporary = target.parent / name
     folder = temporary / item
     try:
-        agreement.round(what, lambda: [host(), folder.is_dir()], lambda rows: _shared(rows, target))
+        agreement.round(
+            what, lambda: [host(), writer.sees(name)], lambda rows: _shared(rows, target)
+        )
 
         def blocks() -> bool:
-            part = _database(folder, agreement.process)
-            writes = bool(taken.pieces) or agreement.process == 0
+            writes = bool(taken.pieces) or first
             with unwritable(target, taken.nbytes):
                 if writes:
+                    part = _database(folder, agreement.process)
                     part.mkdir()
-                    describe = agreement.process == 0
-                    write_arrays(part, taken.arrays, taken.pieces, describe=describe)
+                    write_arrays(part, taken.arrays, taken.pieces, describe=first)
                     _sync(part / "d", part)
             return writes
 
@@ -163,20 +163,19 @@ def write(agreement: Agreement, target: Path, taken: Snapshot, *, item: str) -> 
         )
 
         def finish() -> None:
-            if agreement.process == 0:
+            if first:
                 with unwritable(target, taken.nbytes):
                     _finish(temporary, item, taken, [_database(folder, n) for n in wrote])
-                    temporary.rename(target)
-                    _sync_folder(target.parent)
+                    writer.finish(target, name, item)
 
         agreement.round(what, finish)
     except Exception:
-        if agreement.process == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
+        if first:
+            writer.drop(name)
         raise
 
 
-def _shared(rows: Sequence[Sequence[Any]], target: Path) -> None:
+def _shared(rows: Sequence[Sequence[Any]], target: Folder) -> None:
     blind = [f"{name} (process {number})" for number, (name, sees) in enumerate(rows) if not sees]
     if blind:
         raise FileError(
@@ -186,12 +185,12 @@ def _shared(rows: Sequence[Sequence[Any]], target: Path) -> None:
         )
 
 
-def _database(folder: Path, process: int) -> Path:
+def _database(folder: Folder, process: int) -> Folder:
     """The database of one process."""
     return folder / f"ocdbt.process_{process}"
 
 
-def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) -> None:
+def _finish(temporary: Folder, item: str, taken: Snapshot, parts: Sequence[Folder]) -> None:
     """Write all that is not in the databases of the processes."""
     folder = temporary / item
     merge(folder, parts)
@@ -209,58 +208,28 @@ def _finish(temporary: Path, item: str, taken: Snapshot, parts: Sequence[Path]) 
     arrays = {name: format.digest(text) for name, (_, text) in stored.items()}
     (folder / format.DIGESTS).write_text(format.digests_text(files, arrays), encoding="utf-8")
     step = format.step_text(item, time.time_ns())
-    (temporary / format.STEP_METADATA).write_text(step, encoding="utf-8")
+    (temporary / STEP_METADATA).write_text(step, encoding="utf-8")
     _sync((folder / format.KEY_TYPES).parent, folder / "d", folder, temporary)
 
 
-def metadata_files(folder: Path) -> list[str]:
+def metadata_files(folder: Folder) -> list[str]:
     """The files of an item that have no checksums of their own for what they say."""
     names = [METADATA, format.STRINGS, format.KEY_TYPES, "manifest.ocdbt"]
     return names + sorted(f"d/{path.name}" for path in (folder / "d").iterdir())
 
 
-def _sync(*folders: Path) -> None:
+def _sync(*folders: Folder) -> None:
     """Wait until the disk has the files in these folders, and their names."""
-    files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+    on_disk = [folder for folder in folders if isinstance(folder, Path)]
+    files = [path for folder in on_disk for path in folder.iterdir() if path.is_file()]
     with ThreadPoolExecutor(_SYNCS) as threads:  # one after the other takes twice as long
         list(threads.map(sync, files))
-    for folder in folders:
-        _sync_folder(folder)
-
-
-def _sync_folder(path: Path) -> None:
-    try:
-        sync(path)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
+    for folder in on_disk:
+        sync_folder(folder)
 
 
 _SYNCS = 4
 """Files that the disk is asked for at a time."""
-
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
-"""What file systems answer that cannot sync folders."""
-
-
-@contextlib.contextmanager
-def unwritable(target: Path, nbytes: int = 0) -> Iterator[None]:
-    """Say of what the system refuses where it is, and how much this process writes."""
-    try:
-        yield
-    except PyReactantError:
-        raise
-    except OSError as error:
-        needs = f"this process writes {nbytes} bytes there: " if nbytes else ""
-        raise FileError(
-            f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}free "
-            "some space, or name a folder that can be written"
-        ) from None
-    except DamageError as error:
-        raise FileError(
-            f"{target}: what was written cannot be read back on {host()} ({error}); see whether "
-            "its disk is healthy, or name a folder on another one"
-        ) from None
 
 
 def snapshot(running: Running, tree: Any) -> Snapshot:

@@ -1,0 +1,334 @@
+"""How a step becomes whole and is deleted, and who may write.
+
+By names and a lock on a disk; by objects in a bucket, which can rename and lock nothing.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...base.errors import FileError, PyReactantError
+from ...base.files import sync
+from . import format
+from .agree import host
+from .bucket import COMMIT, Bucket
+from .folder import Folder, is_whole
+from .store import DamageError
+
+_WRITER = ".pyreactant-writer"
+"""Says who writes the folder."""
+
+_UNFINISHED = "pyreactant-unfinished"
+"""Lies in a step in a bucket before all else is written, and until all is deleted."""
+
+_OURS = re.compile(r"\d+" + re.escape(format.TEMPORARY) + "-[0-9a-f]{8}")
+"""Names of steps on a disk that a run of ours did not finish, or was deleting."""
+
+_RENEWAL, _LAPSE = 10.0, 30.0
+"""Seconds after which the writer of a bucket says that it lives, and without which it is dead."""
+
+
+class Writer(ABC):
+    """What the first process does to a folder of steps. Each method raises FileError.
+
+    Args:
+        folder: The folder.
+    """
+
+    _held: ClassVar[set[Folder]] = set()
+    """What this process writes; the system would let it lock a file twice."""
+
+    def __init__(self, folder: Any) -> None:
+        self._folder = folder
+        self._writes = False
+
+    def take(self) -> None:
+        """Become the only writer of the folder, unless another run is."""
+        if self._folder in self._held:
+            raise FileError(f"{self._folder} is written by this process already; open it once")
+        with unwritable(self._folder):
+            self._take()
+        self._held.add(self._folder)
+        self._writes = True
+
+    def free(self) -> None:
+        """Let others write, if `take` was called."""
+        if self._writes:
+            self._free()
+            self._held.discard(self._folder)
+            self._writes = False
+
+    @abstractmethod
+    def _take(self) -> None:
+        """What the place does for `take`."""
+
+    @abstractmethod
+    def _free(self) -> None:
+        """What it does for `free`."""
+
+    @abstractmethod
+    def clean(self) -> None:
+        """Delete what earlier runs left."""
+
+    @abstractmethod
+    def begin(self, target: Any, item: str) -> str:
+        """Prepare a step; the name under which its files are written."""
+
+    @abstractmethod
+    def sees(self, name: str) -> bool:
+        """Whether this process sees what the first one prepared."""
+
+    @abstractmethod
+    def finish(self, target: Any, name: str, item: str) -> None:
+        """Make the step whole, now that all its files are there."""
+
+    @abstractmethod
+    def drop(self, name: str) -> None:
+        """Delete what was begun."""
+
+    @abstractmethod
+    def delete(self, step: Any) -> None:
+        """Delete a step, of which at no time a part looks whole."""
+
+    @abstractmethod
+    def supersede(self, step: Any) -> None:
+        """Move a step away, since an older one was restored."""
+
+
+class DiskWriter(Writer):
+    """On a disk: a step is written under another name, and renamed.
+
+    The lock is of POSIX: the system frees it if its process dies, it also holds over NFS, and
+    forked processes do not inherit it.
+    """
+
+    def _take(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._folder / _WRITER, flags, 0o666)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, _told(), 0)
+        except OSError as error:
+            holder = os.pread(descriptor, 4096, 0)
+            os.close(descriptor)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise _taken(self._folder, holder) from None
+            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise FileError(
+                    f"{self._folder}: the file system must support locks, so that two runs do "
+                    f"not write one folder, but does not ({error.strerror}); mount it with "
+                    "locks (Lustre: -o flock, NFS: without nolock), or name another folder"
+                ) from None
+            raise
+        self._descriptor = descriptor
+
+    def _free(self) -> None:
+        os.close(self._descriptor)
+
+    def clean(self) -> None:
+        for path in self._folder.iterdir():
+            if _OURS.fullmatch(path.name):
+                shutil.rmtree(path)
+
+    def begin(self, target: Path, item: str) -> str:
+        name = f"{target.name}{format.TEMPORARY}-{secrets.token_hex(4)}"
+        (self._folder / name / item).mkdir(parents=True)
+        return name
+
+    def sees(self, name: str) -> bool:
+        return (self._folder / name).is_dir()
+
+    def finish(self, target: Path, name: str, item: str) -> None:
+        (self._folder / name).rename(target)
+        sync_folder(self._folder)
+
+    def drop(self, name: str) -> None:
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def delete(self, step: Path) -> None:
+        away = step.with_name(f"{step.name}{format.TEMPORARY}-{secrets.token_hex(4)}")
+        step.rename(away)
+        shutil.rmtree(away)
+
+    def supersede(self, step: Path) -> None:
+        name, number = f"{step.name}.superseded", 1
+        while step.with_name(name).exists():
+            number += 1
+            name = f"{step.name}.superseded-{number}"
+        step.rename(step.with_name(name))
+
+
+class BucketWriter(Writer):
+    """In a bucket: a step is whole when it has the object that Orbax writes last.
+
+    Who writes says so in an object, again and again, since no system tells that a process has died.
+    """
+
+    _version: Any = None
+    """Of the object by which this run says so; None once another run has written it."""
+
+    def _take(self) -> None:
+        holder, version = (self._folder / _WRITER).read()
+        if holder is not None and not _is_dead(holder):
+            version = self._lapsed(version)
+        since = time.time()
+        self._version = (self._folder / _WRITER).write(_told(since), version)
+        if self._version is None:  # another run was faster
+            raise self._lost()
+        self._ended = threading.Event()
+        self._renews = threading.Thread(
+            target=self._renew, args=(since,), name="pyreactant writes", daemon=True
+        )
+        self._renews.start()
+
+    def _lapsed(self, version: Any) -> Any:
+        """Wait until the writer has said nothing for a while; FileError if it lives."""
+        end = time.monotonic() + _LAPSE
+        while time.monotonic() < end:
+            time.sleep(1)
+            holder, latest = (self._folder / _WRITER).read()
+            if holder is None:
+                return latest
+            if latest != version:
+                raise self._lost()
+        return version
+
+    def _renew(self, since: float) -> None:
+        while self._version is not None and not self._ended.wait(_RENEWAL):
+            with contextlib.suppress(OSError):  # the next time may be better
+                self._version = (self._folder / _WRITER).write(_told(since), self._version)
+
+    def _lost(self) -> FileError:
+        return _taken(self._folder, (self._folder / _WRITER).read()[0] or b"")
+
+    def _free(self) -> None:
+        self._ended.set()
+        self._renews.join()
+        if self._version is not None:
+            with contextlib.suppress(OSError):  # it lapses
+                (self._folder / _WRITER).write(None, self._version)
+
+    def clean(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for step in self._folder.iterdir():
+                if (step / _UNFINISHED).is_file():
+                    if is_whole(step):
+                        (step / _UNFINISHED).write(None)
+                    else:
+                        step.delete_below(but=_UNFINISHED)
+
+    def begin(self, target: Bucket, item: str) -> str:
+        (target / _UNFINISHED).write(_told())
+        return target.name
+
+    def sees(self, name: str) -> bool:
+        return (self._folder / name / _UNFINISHED).is_file()
+
+    def finish(self, target: Bucket, name: str, item: str) -> None:
+        if self._writes and self._version is None:
+            raise self._lost()
+        text = f"Checkpoint commit was successful to {target}"
+        for folder in (target / item, target):
+            (folder / COMMIT).write_text(text, "utf-8")
+        (target / _UNFINISHED).write(None)
+
+    def drop(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            (self._folder / name).delete_below(but=_UNFINISHED)
+
+    def delete(self, step: Bucket) -> None:
+        (step / _UNFINISHED).write(_told())
+        (step / COMMIT).write(None)
+        step.delete_below(but=_UNFINISHED)
+
+    def supersede(self, step: Bucket) -> None:
+        raise FileError(
+            f"{step} is newer than the step that was restored, and a bucket cannot rename it; "
+            "copy or delete it by the bucket's own tool, or write to another folder"
+        )
+
+
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
+"""What file systems answer that cannot sync folders."""
+
+
+@contextlib.contextmanager
+def unwritable(target: Folder, nbytes: int = 0) -> Iterator[None]:
+    """Say of what the system refuses where it is, and how much this process writes."""
+    try:
+        yield
+    except PyReactantError:
+        raise
+    except OSError as error:
+        needs = f"this process writes {nbytes} bytes there: " if nbytes else ""
+        raise FileError(
+            f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}free "
+            "some space, or name a folder that can be written"
+        ) from None
+    except DamageError as error:
+        raise FileError(
+            f"{target}: what was written cannot be read back on {host()} ({error}); see whether "
+            "its disk is healthy, or name a folder on another one"
+        ) from None
+
+
+def sync_folder(path: Path) -> None:
+    """Flush the names in a folder, where its file system can."""
+    try:
+        sync(path)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def writer_of(folder: Folder) -> Writer:
+    """The writer for a folder of a disk or a bucket."""
+    return BucketWriter(folder) if isinstance(folder, Bucket) else DiskWriter(folder)
+
+
+def _told(since: float | None = None) -> bytes:
+    """What the writer says of itself: each time something else, which makes another version."""
+    now = time.time()
+    who = {"host": host(), "process": os.getpid(), "since": since or now, "renewed": now}
+    return json.dumps(who).encode()
+
+
+def _is_dead(holder: bytes) -> bool:
+    """Whether the holder was a process of this machine, and is no more."""
+    try:
+        told = json.loads(holder)
+        if told["host"] != host():
+            return False
+        if told["process"] == os.getpid():  # the number came again, as in a restarted container
+            return True
+        os.kill(told["process"], 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, LookupError, TypeError, OSError):
+        pass
+    return False
+
+
+def _taken(folder: Folder, holder: bytes) -> FileError:
+    who = "another process"
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        told = json.loads(holder)
+        age = max(0, time.time() - told["since"])
+        who = f"process {told['process']} on {told['host']}, since {age:.0f} s"
+    return FileError(
+        f"{folder} is written by another run ({who}); wait for its end, end it, or name another "
+        "folder"
+    )

@@ -1,0 +1,144 @@
+"""A stand-in for the JSON API of Cloud Storage: one bucket in memory, on loopback.
+
+It has what tensorstore's driver asks for: list, read of a range, write and delete, each under a
+condition on the object's generation, and pages of a list. test_buckets.py holds its answers against
+those of moto's S3, by tensorstore.
+"""
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+PAGE = 100
+
+
+class Storage(ThreadingHTTPServer):
+    """The server, with its objects as name: (generation, data), and faults still to answer."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, tuple[int, bytes]] = {}
+        self.faults: list[int] = []
+        self.denied = False
+        self.away = "none"
+        """Objects with this in their names cannot be read now."""
+        self.generations = itertools.count(1_700_000_000_000_000)
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Storage
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _answer(self, status: int, body: Any = b"", **headers: str) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _request(self) -> tuple[str, dict[str, str], bytes]:
+        split = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(split.query).items()}
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return split.path, query, body
+
+    def _is_refused(self) -> bool:
+        if self.server.denied:
+            self._answer(403, {"error": {"code": 403, "message": "no storage.objects access"}})
+        elif self.server.faults:
+            self._answer(self.server.faults.pop(0))
+        else:
+            return False
+        return True
+
+    def do_GET(self) -> None:
+        path, query, _ = self._request()
+        if self._is_refused():
+            return
+        if path.endswith("/o"):
+            return self._list(query)
+        name = unquote(path.rpartition("/o/")[2])
+        generation, data = self.server.objects.get(name, (0, b""))
+        if self.server.away in name:
+            return self._answer(503)
+        if not generation:
+            return self._answer(404, {"error": {"code": 404, "message": "No such object"}})
+        if query.get("ifGenerationMatch", str(generation)) != str(generation):
+            return self._answer(412)
+        if query.get("ifGenerationNotMatch") == str(generation):
+            return self._answer(304)
+        if query.get("alt") != "media":
+            return self._answer(200, {"name": name, "generation": str(generation)})
+        status, more = 200, {}
+        if part := self.headers.get("Range"):
+            first, _, last = part.removeprefix("bytes=").partition("-")
+            start = int(first) if first else max(0, len(data) - int(last))
+            stop = int(last) + 1 if first and last else len(data)
+            status = 206
+            more = {"Content_Range": f"bytes {start}-{min(stop, len(data)) - 1}/{len(data)}"}
+            data = data[start:stop]
+        self._answer(status, data, x_goog_generation=str(generation), **more)
+
+    def _list(self, query: dict[str, str]) -> None:
+        start = max(query.get("startOffset", ""), query.get("pageToken", ""))
+        end = query.get("endOffset") or "\U0010ffff"
+        with self.server.lock:
+            names = sorted(n for n in self.server.objects if start <= n < end)
+        body: dict[str, Any] = {"items": [{"name": name} for name in names[:PAGE]]}
+        if names[PAGE:]:
+            body["nextPageToken"] = names[PAGE]
+        self._answer(200, body)
+
+    def do_POST(self) -> None:
+        _, query, body = self._request()
+        if self._is_refused():
+            return
+        name = query["name"]
+        with self.server.lock:
+            now, _ = self.server.objects.get(name, (0, b""))
+            if query.get("ifGenerationMatch", str(now)) != str(now):
+                return self._answer(412)
+            generation = next(self.server.generations)
+            self.server.objects[name] = (generation, body)
+        self._answer(200, {"name": name, "generation": str(generation)})
+
+    def do_DELETE(self) -> None:
+        path, query, _ = self._request()
+        if self._is_refused():
+            return
+        name = unquote(path.rpartition("/o/")[2])
+        with self.server.lock:
+            now, _ = self.server.objects.get(name, (0, b""))
+            if query.get("ifGenerationMatch", str(now)) != str(now):
+                return self._answer(412)
+            self.server.objects.pop(name, None)
+        self._answer(204 if now else 404)
+
+
+@contextmanager
+def serving() -> Iterator[Storage]:
+    """A server in a thread of this process."""
+    server = Storage()
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

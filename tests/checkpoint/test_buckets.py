@@ -1,0 +1,349 @@
+"""Checkpoints in buckets: moto's S3, and the stand-in for Cloud Storage in gcs.py."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+
+import pyreactant as pr
+from pyreactant.arrays.checkpoint import bucket, commit
+from pyreactant.arrays.checkpoint.bucket import COMMIT, Bucket, one_context, tensorstore
+from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
+from pyreactant.arrays.checkpoint.inspect import verify
+from tests import harness
+from tests.checkpoint import gcs
+from tests.checkpoint.test_processes import run
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+NUMBERS = itertools.count()
+
+
+@dataclass
+class Place:
+    """A new folder in a bucket, and the variables by which a process reaches it."""
+
+    url: str
+    settings: dict[str, str]
+    storage: gcs.Storage | None
+
+    @property
+    def folder(self) -> Bucket:
+        return Bucket.parse(self.url)
+
+    def names(self) -> list[str]:
+        return sorted(p.name for p in self.folder.iterdir() if not p.name.startswith("."))
+
+    def keys(self, folder: str) -> list[str]:
+        return sorted((self.folder / folder)._below())
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[tuple[str, gcs.Storage]]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    s3 = f"http://{host}:{port}"
+    urllib.request.urlopen(urllib.request.Request(f"{s3}/bucket", method="PUT")).close()
+    with gcs.serving() as storage:
+        yield s3, storage
+    server.stop()
+
+
+@pytest.fixture(params=["gs", "s3"])
+def place(request: Any, services: Any, monkeypatch: pytest.MonkeyPatch) -> Place:
+    s3, storage = services
+    settings = {
+        "TENSORSTORE_GCS_HTTP_URL": storage.url,
+        "GCE_METADATA_ROOT": "127.0.0.1:9",
+        "AWS_ENDPOINT_URL": s3,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    url = f"{request.param}://bucket/run{next(NUMBERS)}"
+    return Place(url, settings, storage if request.param == "gs" else None)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "_RENEWAL", 0.2)
+    monkeypatch.setattr(commit, "_LAPSE", 2.0)
+
+
+def tree(step: int) -> dict[str, Any]:
+    return {"w": np.full(1000, step, np.float32), "step": step}
+
+
+def fill(folder: str, numbers: Any, **options: Any) -> None:
+    with pr.Checkpoints(folder, **options) as checkpoints:
+        for step in numbers:
+            checkpoints.save(step, tree(step))
+
+
+def test_conditions_and_lists(place: Place) -> None:
+    """What the writer of a bucket leans on, the same from both."""
+    store = tensorstore().KvStore.open(place.folder.spec(), context=one_context()).result()
+    absent = store.read("a").result()
+    assert absent.state == "missing"
+    first = store.write("a", b"1", if_equal=absent.stamp.generation).result().generation
+    assert first
+    assert not store.write("a", b"2", if_equal=absent.stamp.generation).result().generation
+    second = store.write("a", b"3", if_equal=first).result().generation
+    assert second not in (b"", first)
+    assert not store.write("a", None, if_equal=first).result().generation
+    read = store.read("a").result()
+    assert (read.value, read.stamp.generation) == (b"3", second)
+    wanted = [f"b/{n:04}".encode() for n in range(3 * gcs.PAGE + 1)]
+    for write in [store.write(key, b"") for key in wanted]:
+        write.result()
+    assert sorted(store.list().result()) == [b"a", *wanted]
+    assert store.write("a", None, if_equal=second).result().generation
+    assert store.read("a").result().state == "missing"
+
+
+def test_a_loop(place: Place) -> None:
+    with pr.Checkpoints(place.url, keep=2) as checkpoints:
+        assert checkpoints.restore(like=tree(0)) is None
+        for step in range(4):
+            checkpoints.save(step, tree(step))
+        assert checkpoints.restore()["step"] == 3
+    assert place.names() == ["2", "3"]
+    keys = place.keys("3")
+    assert COMMIT in keys
+    assert f"state/{COMMIT}" in keys
+    assert not [key for key in keys if "unfinished" in key]
+    assert [*Path.cwd().glob("gs:*"), *Path.cwd().glob("s3:*")] == []
+    with pr.Checkpoints(place.url, keep=2) as checkpoints:  # nobody has it now
+        assert checkpoints.restore()["w"].tolist() == [3.0] * 1000
+        checkpoints.save(4, tree(4))
+    assert place.names() == ["3", "4"]
+
+
+def test_one_checkpoint(place: Place) -> None:
+    sharding = pr.NamedSharding(pr.Mesh((2, 4), ("x", "y")), ("x", "y"))
+    values = np.arange(64, dtype=np.float32).reshape(8, 8)
+    pr.save(f"{place.url}/one", {"w": pr.device_put(values, sharding), "t": "text"})
+    other = pr.NamedSharding(pr.Mesh((8,), ("d",)), (None, "d"))
+    for folder in (f"{place.url}/one", f"{place.url}/one/state", Path(f"{place.url}/one")):
+        found = pr.restore(folder, like={"w": values}, shardings=other)
+        np.testing.assert_array_equal(found["w"].gather(), values)
+    with pytest.raises(pr.FileError, match="one exists already; name a new folder"):
+        pr.save(f"{place.url}/one", {"n": 1})
+
+
+def test_several_processes(place: Place, tmp_path: Path) -> None:
+    settings = place.settings
+    run("save_all", tmp_path, 1, more=settings, bucket=place.url)
+    run("save_all", tmp_path, 2, more=settings, bucket=place.url)
+    run(
+        "restore_all+spread",
+        tmp_path,
+        4,
+        more=settings,
+        bucket=place.url,
+        restore_all={"expected": 4},
+    )
+    run("restore_all", tmp_path, 1, more=settings, bucket=place.url, restore_all={"expected": 4})
+    wrote = {key.split("/")[1] for key in place.keys("spread") if "ocdbt.process" in key}
+    assert wrote == {f"ocdbt.process_{n}" for n in range(4)}
+
+
+LOOP = """
+import itertools, sys
+import numpy as np
+import pyreactant as pr
+
+with pr.Checkpoints(sys.argv[1], keep=3) as checkpoints:
+    state = checkpoints.restore() or {"step": 0}
+    for step in itertools.count(state["step"] + 1):
+        checkpoints.save(step, {"w": np.full(1000, step, np.float32), "step": step})
+        if step % 5 == 0:
+            print("saved", flush=True)
+"""
+
+
+@pytest.fixture
+def loop(place: Place) -> Iterator[Any]:
+    started = []
+
+    def start() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LOOP, place.url],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=harness.environment(PYREACTANT_PLATFORM="cpu", **place.settings),
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "saved\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.only("jax")
+def test_another_run_writes_the_folder(place: Place, loop: Any) -> None:
+    """It lives as long as it says so, and a dead process of this machine needs no wait."""
+    other = loop()
+    with pytest.raises(pr.FileError) as caught:
+        fill(place.url, [1000])
+    host = os.uname().nodename
+    assert f"is written by another run (process {other.pid} on {host}, since" in str(caught.value)
+    for _ in range(2):
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        for step in steps_in(place.folder):
+            found = pr.restore(f"{place.url}/{step}")
+            assert found["step"] == step
+            assert set(found["w"].tolist()) == {step}
+        other = loop()
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    fill(place.url, [1000])
+    assert all(name.isdigit() for name in place.names())
+    assert [verdict.damage for verdict in verify(place.folder)] == [""] * len(place.names())
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_writer_of_another_machine(place: Place) -> None:
+    """It is taken over when it has said nothing for a while; then its own saves fail."""
+    lock = place.folder / ".pyreactant-writer"
+    lock.write(json.dumps({"host": "n7", "process": 12, "since": 0}).encode())
+    fill(place.url, [1])
+    assert lock.read()[0] is None
+    with pr.Checkpoints(place.url) as checkpoints:
+        with pytest.raises(pr.FileError, match="is written by this process already"):
+            fill(place.url, [2])
+        lock.write(json.dumps({"host": "n8", "process": 13, "since": 0}).encode())
+        checkpoints._writer._renews.join(60)
+        checkpoints.save(2, tree(2))
+        with pytest.raises(pr.FileError, match=r"another run \(process 13 on n8, since"):
+            checkpoints.save(3, tree(3))
+    assert place.names() == ["1"]
+    assert lock.read()[0] is not None
+
+
+def test_what_is_not_whole(place: Place) -> None:
+    fill(place.url, [1, 2])
+    (place.folder / "2" / COMMIT).write(None)
+    assert steps_in(place.folder) == [1]
+    with pytest.raises(pr.FileError, match="2 is no whole checkpoint: it lacks commit_success"):
+        pr.restore(f"{place.url}/2")
+    with pr.Checkpoints(place.url) as checkpoints:
+        assert checkpoints.restore()["step"] == 1
+        with pytest.raises(pr.FileError, match="2 exists and is no whole step; move it away"):
+            checkpoints.save(2, tree(2))  # another tool may be writing it
+    (place.folder / "2" / "pyreactant-unfinished").write(b"")
+    fill(place.url, [2])
+    with pr.Checkpoints(place.url) as checkpoints:
+        checkpoints.restore(step=1)
+        with pytest.raises(pr.FileError, match="2 is newer than the step that was restored, and a"):
+            checkpoints.save(3, tree(3))
+    assert place.names() == ["1", "2"]
+
+
+def command(place: Place, *words: str) -> tuple[int, str, str]:
+    argv = [sys.executable, "-m", "pyreactant", "checkpoints", *words]
+    done = harness.run(argv, env=harness.environment(**place.settings))
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_commands(place: Place) -> None:
+    fill(place.url, [1, 20])
+    code, out, _ = command(place, "list", place.url)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["1", "20"]
+    listed = json.loads(command(place, "list", place.url, "--json")[1])
+    assert [(row["step"], row["leaves"], row["bytes"]) for row in listed] == [
+        (1, 2, None),
+        (20, 2, None),
+    ]
+    assert listed[0]["written"] < listed[1]["written"]
+    code, out, _ = command(place, "show", f"{place.url}/20")
+    assert (code, out.splitlines()[-1]) == (0, "2 leaves, 4.0 kB, with checksums")
+    code, out, _ = command(place, "verify", place.url)
+    assert (code, out.count("whole, 4.0 kB")) == (0, 2)
+    for key in place.keys("1/state"):
+        if key.startswith("ocdbt.process_0/d/"):
+            file = place.folder / "1/state" / key
+            file.write(bytes(len(file.read_bytes())))
+    code, out, _ = command(place, "verify", place.url)
+    assert code == 5
+    assert "1/state: the checkpoint is damaged: array w, block [0:1000]: " in out
+    code, _, err = command(place, "list", f"{place.url}/absent")
+    assert code == 2
+    assert "absent: cannot be read (No such folder); name a folder" in " ".join(err.split())
+
+
+@pytest.mark.only("jax")
+def test_orbax(place: Place, tmp_path: Path) -> None:
+    """A copy of ours is Orbax's; one of Orbax, copied here with its last object, can be read."""
+    import orbax.checkpoint as ocp
+
+    fill(place.url, [7])
+    for key in place.keys("7"):
+        path = tmp_path / "7" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        at = place.folder / "7" / key
+        path.write_bytes(at.read_bytes())
+    found = ocp.StandardCheckpointer().restore(tmp_path / "7" / "state")
+    assert found["step"] == 7
+    assert found["w"].tolist() == [7.0] * 1000
+    with ocp.StandardCheckpointer() as plain:
+        plain.save(tmp_path / "plain", {"w": np.arange(6.0)})
+    for path in (tmp_path / "plain").rglob("*"):
+        if path.is_file():
+            at = place.folder / "plain" / str(path.relative_to(tmp_path / "plain"))
+            at.write(path.read_bytes())
+    (place.folder / "plain" / COMMIT).write_text("", "utf-8")
+    assert pr.restore(f"{place.url}/plain")["w"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("place", ["gs"], indirect=True)
+def test_a_service_that_refuses_or_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place.storage is not None
+    fill(place.url, [1])
+    place.storage.faults += [503, 429, 500]
+    assert pr.restore(f"{place.url}/1")["step"] == 1
+    place.storage.denied = True
+    try:
+        for use in (
+            lambda: pr.save(f"{place.url}/2", {"n": 1}),
+            lambda: pr.restore(f"{place.url}/1"),
+            lambda: list_steps(place.folder),
+            lambda: fill(place.url, [5]),
+        ):
+            with pytest.raises(pr.FileError, match=r"no storage.objects access|403"):
+                use()
+    finally:
+        place.storage.denied = False
+    monkeypatch.setattr(bucket, "_RETRIES", 1)
+    monkeypatch.setattr(bucket, "_context", None)
+    place.storage.faults += [503] * 5
+    try:
+        with pytest.raises(pr.FileError, match=f"{place.url}/1"):
+            pr.restore(f"{place.url}/1")
+    finally:
+        place.storage.faults.clear()
+    place.storage.away = "ocdbt.process_0/d/"
+    try:
+        with pytest.raises(pr.FileError, match=f"{place.url}/1/state: cannot be read now.*503"):
+            pr.restore(f"{place.url}/1")
+    finally:
+        place.storage.away = "none"
