@@ -254,12 +254,12 @@ def reason_of_import(error: BaseException) -> str:
 
 def is_store_away(reason: str) -> bool:
     """Whether tensorstore says that a store does not answer or refuses, not that data are wrong."""
-    return (
-        re.search("UNAVAILABLE|PERMISSION_DENIED|UNAUTHENTICATED|DEADLINE|ABORTED", reason)
-        is not None
-    )
+    away = "UNAVAILABLE|PERMISSION_DENIED|UNAUTHENTICATED|DEADLINE_EXCEEDED|ABORTED"
+    return re.search(away, reason) is not None
 
 
 def tensorstore_reason(error: Exception) -> str:
     """What tensorstore says of an error, in one line without its specification of the array."""
-    return re.split(r" \[(?:tensorstore_spec|source locations)=?", str(error))[0].partition("\n")[0]
+    return re.split(r" \[(?:tensorstore_spec|source locations|http_response_body)=?", str(error))[
+        0
+    ].partition("\n")[0]

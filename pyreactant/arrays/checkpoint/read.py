@@ -79,7 +79,9 @@ def damage(folder: Folder) -> Iterator[None]:
         yield
     except DamageError as error:
         if is_store_away(str(error)):
-            raise FileError(f"{folder}: cannot be read now ({error})") from None
+            raise FileError(
+                f"{folder}: cannot be read now ({error}); see whether the bucket answers this login"
+            ) from None
         if not folder.exists():  # a loop with `keep` renames a step before it deletes it
             raise FileError(
                 f"{folder} was deleted while it was read; read a newer step, or let the loop keep "
@@ -152,7 +154,8 @@ def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = N
     step, may be Python's in one of both trees and an array of integers in the other.
 
     Args:
-        folder: The folder that `save` wrote, a step of `Checkpoints` or of Orbax, or an item in it.
+        folder: The folder that `save` wrote, a step of `Checkpoints` or of Orbax, or an item in it;
+            on a disk or in a bucket.
         like: The tree to return, in your own classes, with leaves that say shape and dtype: arrays,
             results of `jax.eval_shape`, `Aval`, or numbers and text. It may be a part of what was
             saved. Without it the tree has dictionaries and lists.

@@ -73,11 +73,11 @@ class Snapshot:
 def save(folder: str | os.PathLike[str], tree: Any) -> None:
     """Write a tree of arrays as a checkpoint in Orbax's format. Collective.
 
-    The folder appears when it is whole. It lies on a disk that all processes share. Each process
+    The folder appears when it is whole. It lies where all processes see it. Each process
     writes its own blocks, each block once. Needs the extra ``state`` (tensorstore).
 
     Args:
-        folder: A new folder.
+        folder: A new folder, also ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
         tree: Dictionaries, lists, tuples and dataclasses of arrays: `ShardedArray`, `jax.Array`
             with typed PRNG keys among them, or NumPy arrays that are the same on every process;
             also numbers and text of Python.
