@@ -79,7 +79,7 @@ def check(found: Any, sharding: pr.NamedSharding) -> None:
     assert found["layer"].b is None
     assert float(found["pair"].first[0].gather()) == 3
     assert found["pair"].second == ()
-    assert found["empty"].shape == (0, 8)
+    assert "empty" not in found or found["empty"].shape == (0, 8)
     assert found["host"].tolist() == [0, 1, 2, 3, 4]
     assert found["numbers"] == [3, 2.5, True, "text", {}]
 
@@ -96,7 +96,21 @@ def restore_all(folder: str, expected: int) -> None:
     saved = sorted(str(path) for path in parse(folder).iterdir() if path.name[0].isdigit())
     assert len(saved) == expected, saved
     for path, sharding in itertools.product(saved, meshes()):
-        check(pr.restore(path, like=tree_of(sharding)), sharding)
+        like = tree_of(sharding)
+        if "orbax" in path:
+            del like["empty"]
+        check(pr.restore(path, like=like), sharding)
+
+
+def copy_by_orbax(folder: str) -> None:
+    """Orbax reads the last checkpoint there, and saves what it can: no array of size 0."""
+    import orbax.checkpoint as ocp
+
+    last = max(path for path in Path(folder).iterdir() if path.name[0].isdigit())
+    with ocp.PyTreeCheckpointer() as orbax:  # StandardCheckpointer saves no text
+        tree = orbax.restore(last / "state")
+        del tree["empty"]
+        orbax.save(Path(folder, "9-orbax"), tree)
 
 
 def spread(folder: str) -> None:
