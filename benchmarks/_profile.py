@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.harness import REPOSITORY, environment, spawn
-from tests.hosts import on_hosts, two_hosts
+from tests.hosts import joined_hosts, on_hosts
 
 from ._measure import Pair
 
@@ -95,7 +95,7 @@ def _clock_error() -> float:
             for index in range(2)
         ]
         argv = [sys.executable, "-m", "pyreactant", "run", "--out", str(folder / "run"), "--"]
-        with two_hosts(folder) as namespaces:
+        with joined_hosts(folder) as namespaces:
             argvs = on_hosts(namespaces, folder, *argv, str(folder / "program.py"))
             finished = spawn(argvs, environments, folder, 60)
         if any(process.code for process in finished):

@@ -1,5 +1,6 @@
-"""Two hosts: network namespaces joined by a cable, each with its own name and address."""
+"""Hosts: network namespaces joined by cables, each with its own name and address."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -16,37 +17,33 @@ _HOST = Path(__file__).with_name("host.sh")
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[list[str]]:
-    """Create the namespaces of `NAMES`, and the file "hosts" of both in the folder."""
+def joined_hosts(folder: Path, names: Sequence[str] = NAMES) -> Iterator[list[str]]:
+    """Create a namespace for each name, and their file "hosts" in the folder.
+
+    A cable of its own joins each host to each other one; it is `cable(j)` on host i, and
+    `cable(i)` on host j.
+    """
     require(os.geteuid() == 0, "network namespaces need root")
     require(shutil.which("ip") and shutil.which("unshare"), "iproute2 and util-linux are needed")
     run = uuid.uuid4().hex[:6]
-    found = [f"pyreactant-{run}-{name}" for name in NAMES]
-    lines = [f"10.77.0.{i + 1} {name}" for i, name in enumerate(NAMES)]
+    found = [f"pyreactant-{run}-{name}" for name in names]
+    addresses = [f"10.77.0.{i + 1}" for i in range(len(names))]
+    lines = [f"{address} {name}" for address, name in zip(addresses, names, strict=True)]
     (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
     made = []
     try:
         for namespace in found:
             _ip("netns", "add", namespace)
             made.append(namespace)
-        _ip(
-            "link",
-            "add",
-            "cable",
-            "netns",
-            found[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "cable",
-            "netns",
-            found[1],
-        )
-        for i, namespace in enumerate(found):
-            _ip("-n", namespace, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "cable")
-            for device in ("lo", "cable"):
-                _ip("-n", namespace, "link", "set", device, "up")
+            _ip("-n", namespace, "link", "set", "lo", "up")
+        for i, j in itertools.combinations(range(len(names)), 2):
+            ends = (cable(j), "netns", found[i]), (cable(i), "netns", found[j])
+            _ip("link", "add", *ends[0], "type", "veth", "peer", "name", *ends[1])
+            for here, there in ((i, j), (j, i)):
+                on_cable = "dev", cable(there)
+                way = addresses[here], "peer", f"{addresses[there]}/32"
+                _ip("-n", found[here], "addr", "add", *way, *on_cable)
+                _ip("-n", found[here], "link", "set", cable(there), "up")
         yield found
     finally:
         for namespace in made:
@@ -66,17 +63,22 @@ def on_hosts(namespaces: Sequence[str], folder: Path, *argv: str) -> list[list[s
             "--mount",
             "bash",
             str(_HOST),
-            name,
+            namespace.rpartition("-")[2],
             str(folder / "hosts"),
             *argv,
         ]
-        for namespace, name in zip(namespaces, NAMES, strict=True)
+        for namespace in namespaces
     ]
 
 
+def cable(host: int) -> str:
+    """Name of the network device by which the others reach a host."""
+    return f"cable{host}"
+
+
 def cut_cable(namespaces: Sequence[str]) -> None:
-    """Cut the network between the hosts, without closing any connection."""
-    _ip("-n", namespaces[0], "link", "set", "cable", "down")
+    """Cut the network between the first two hosts, without closing any connection."""
+    _ip("-n", namespaces[0], "link", "set", cable(1), "down")
 
 
 def _ip(*arguments: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import environment
-from tests.hosts import cut_cable, on_hosts, two_hosts
+from tests.hosts import cut_cable, joined_hosts, on_hosts
 from tests.launch.runs import (
     READY,
     RUN,
@@ -234,7 +234,7 @@ def test_a_signal_ends_the_wait(tmp_path: Path) -> None:
 
 def test_a_cut_cable(tmp_path: Path) -> None:
     """No connection closes: one host goes on, and the other gives up by itself."""
-    with two_hosts(tmp_path) as namespaces:
+    with joined_hosts(tmp_path) as namespaces:
         argv = [*RUN, "--out", str(tmp_path / "run"), "--heartbeat-timeout", "3"]
         argv += ["--max-restarts=1", "--min-processes=1", "--start-timeout=20"]
         argv += ["--", script(tmp_path, PROGRAM)]

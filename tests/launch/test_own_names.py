@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import environment, require, spawn
-from tests.hosts import NAMES, on_hosts, two_hosts
+from tests.hosts import NAMES, joined_hosts, on_hosts
 from tests.launch.runs import RUN, Run, script
 
 GATHERS = """
@@ -28,7 +28,7 @@ print(x.gather().sum())
 
 @pytest.fixture
 def namespaces(tmp_path: Path) -> Iterator[list[str]]:
-    with two_hosts(tmp_path) as found:
+    with joined_hosts(tmp_path) as found:
         yield found
 
 

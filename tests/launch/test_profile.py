@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from tests.harness import environment, spawn
-from tests.hosts import on_hosts, two_hosts
+from tests.hosts import joined_hosts, on_hosts
 from tests.launch.runs import RUN, Run, run_local, run_script, script
 from tests.perfetto import opened
 
@@ -148,7 +148,7 @@ has to be 3 s off for this process, and shows how exactly the clocks were compar
 
 def test_clocks_of_two_hosts(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SKEWED_CLOCK)
-    with two_hosts(tmp_path) as namespaces:
+    with joined_hosts(tmp_path) as namespaces:
         environments = [
             environment(
                 PYREACTANT_PLATFORM="cpu",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import environment, spawn
-from tests.hosts import cut_cable, on_hosts, two_hosts
+from tests.hosts import cut_cable, joined_hosts, on_hosts
 from tests.launch.runs import READY, RUN, Run, left_behind, running_tasks, script
 
 SAYS = """
@@ -17,7 +17,7 @@ print(socket.gethostname(), os.environ["PYREACTANT_COORDINATOR_ADDRESS"].partiti
 
 @pytest.fixture
 def namespaces(tmp_path: Path) -> Iterator[list[str]]:
-    with two_hosts(tmp_path) as found:
+    with joined_hosts(tmp_path) as found:
         yield found
 
 

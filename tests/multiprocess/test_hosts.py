@@ -8,12 +8,12 @@ import pytest
 
 from tests import harness
 from tests.harness import Finished, check_all_passed, environment, logs, spawn
-from tests.hosts import on_hosts, two_hosts
+from tests.hosts import joined_hosts, on_hosts
 
 
 @pytest.fixture
 def namespaces(tmp_path: Path) -> Iterator[list[str]]:
-    with two_hosts(tmp_path) as found:
+    with joined_hosts(tmp_path) as found:
         yield found
 
 

@@ -92,12 +92,13 @@ def rounds_of(
         rounds.append(Round(What.MEMORY))
     if platform == "gpu":
         rounds.append(Round(What.COUNTERS))
-    levels = [*halves(processes), *(pairings(processes) if processes > 2 else [])]
-    for groups in levels:
+    # Pairs first: one narrow link makes collectives of all slow, and a short burn-in names it.
+    whole, *parts = halves(processes)
+    for groups in [*(pairings(processes) if processes > 2 else []), whole, *parts]:
         pairs = len(groups[0]) == 2
         sizes = _sizes(platform, devices * max(map(len, groups)))
         kinds = {(What.ALL_REDUCE, sizes[0]): None, (What.ALL_REDUCE, sizes[-1]): None}
-        if groups is levels[0]:
+        if groups is whole:
             kinds = {(What.ALL_REDUCE, n): None for n in sizes}
             kinds |= {(w, n): None for w in COLLECTIVES[1:] for n in (sizes[0], sizes[-1])}
         elif not pairs:
