@@ -115,6 +115,23 @@ def test_one_slow_link_is_told_from_one_slow_process() -> None:
     assert found["process 2 (host n2)"].state is State.SUSPICIOUS
 
 
+def test_one_lossy_link_is_told_from_one_lossy_process() -> None:
+    def lossy(*bad: tuple[int, ...], resent: int = 300) -> list[Measure]:
+        return [m for g in PAIRS for m in pair(g, sent=9000, resent=resent if g in bad else 1)]
+
+    found = odd(record([*devices(), *lossy((1, 3))]))
+    assert list(found) == ["process 1 (host n1) - process 3 (host n3)"]
+    assert found.popitem()[1].reasons == ("600 of 18000 TCP segments were lost and sent again",)
+    everywhere = [group for group in PAIRS if 2 in group]
+    found = odd(record([*devices(), *lossy(*everywhere)]))
+    assert {name: f.reasons for name, f in found.items()} == {
+        "process 2 (host n2)": ("TCP segments to every other process were lost",)
+    }
+    assert odd(record([*devices(), *lossy(*PAIRS, resent=40)])) == {}
+    two = odd(record([*devices()[:2], *pair((0, 1), sent=100, resent=20)], processes=2))
+    assert [f.kind for f in two.values()] == [Kind.LINK]
+
+
 def test_wrong_collectives_are_the_link_s_or_the_process_s() -> None:
     def wrong(*bad: tuple[int, ...]) -> list[Measure]:
         return [m for g in PAIRS for m in pair(g, wrong=3 if g in bad else 0)]

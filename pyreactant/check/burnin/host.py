@@ -33,6 +33,16 @@ def resources(root: Path = ROOT) -> dict[str, int]:
     }
 
 
+def segments(root: Path = ROOT) -> tuple[int, int]:
+    """TCP segments that this host sent so far, and sent again; 0 where nobody counts them."""
+    try:
+        lines = (root / "proc/net/snmp").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+    return int(values[names.index("OutSegs")]), int(values[names.index("RetransSegs")])
+
+
 def quoted() -> dict[str, Any] | None:
     """What the checker of NVIDIA's driver says, if it is installed: its exit code and output."""
     try:

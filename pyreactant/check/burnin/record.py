@@ -78,6 +78,8 @@ class Measure(Plain):
         seconds: Times of single calls: all, or a sample of `KEPT`.
         timed: Number of calls that were timed.
         nbytes: Bytes that each call moved; 0 where it computed.
+        sent: TCP segments that the host sent meanwhile, in a group.
+        resent: Those that it sent again, because nobody confirmed them.
     """
 
     round: str
@@ -91,6 +93,8 @@ class Measure(Plain):
     seconds: Sequence[float] = ()
     timed: int = 0
     nbytes: int = 0
+    sent: int = 0
+    resent: int = 0
 
     def __post_init__(self) -> None:
         seconds = array("d", self.seconds)
@@ -141,6 +145,8 @@ class Measure(Plain):
             digests=digests,
             seconds=seconds,
             timed=self.timed + later.timed,
+            sent=self.sent + later.sent,
+            resent=self.resent + later.resent,
         )
 
 

@@ -37,6 +37,10 @@ DRIFT = 0.25
 """Seconds that it may move against them within a burn-in."""
 
 
+LOSS, LEAST_LOST = 0.005, 16
+"""Share of a link's TCP segments that may be sent again, and a number that may in any case."""
+
+
 class State(StrEnum):
     """What is known of a device, a host or a link."""
 
@@ -269,7 +273,7 @@ def _wrong_groups(
 def _links(
     record: Record,
 ) -> tuple[dict[int, str], dict[tuple[int, ...], list[str]]]:
-    """Slow processes and slow links.
+    """Slow or lossy processes and links.
 
     A process is slow if even its best link is; the others are compared without its links.
     """
@@ -294,7 +298,29 @@ def _links(
                 f"{name}: {seconds_text(middle)} ({bytes_text(nbytes / middle)}/s), "
                 f"{ratio:.1f} times the middle of {len(rest)} pairs"
             )
+    lossy = _lossy(record)
+    for process in {p for pair in lossy for p in pair}:
+        own = {m.group for m in pairs if process in m.group}
+        if len(own) > 1 and own <= lossy.keys():
+            slow.setdefault(process, "TCP segments to every other process were lost")
+    for pair, text in lossy.items():
+        if not slow.keys() & set(pair):
+            links[pair].append(text)
     return slow, links
+
+
+def _lossy(record: Record) -> dict[tuple[int, ...], str]:
+    """Links whose ends had to send much again."""
+    counts: dict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for measure in record.measures:
+        if len(measure.group) == 2:
+            counts[measure.group][0] += measure.resent
+            counts[measure.group][1] += measure.sent
+    return {
+        pair: f"{resent} of {sent} TCP segments were lost and sent again"
+        for pair, (resent, sent) in counts.items()
+        if resent > max(LEAST_LOST, LOSS * sent)
+    }
 
 
 def _process(

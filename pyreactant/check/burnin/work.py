@@ -21,7 +21,7 @@ from ...base.counted import counted
 from ...base.facts import available_memory
 from ...process import progress
 from ..product import whole
-from .host import Gpus
+from .host import Gpus, segments
 from .record import Measure
 from .rounds import Round, What
 
@@ -304,6 +304,7 @@ class Work:
         program = Program(job.what, jax=f"pyreactant.check.burnin.work:{body}")
         executable = self._executable(NamedSharding(mesh, spec), program, [(x, (_AXIS,))], {})
         wrong, seconds = [], []
+        before = segments()
         for repeat in range(REPEATS):
             began = time.perf_counter()
             with progress.collective():
@@ -316,6 +317,7 @@ class Work:
                 for shard in self._backend.addressable_shards(result)
                 if not np.array_equal(shard.data, expected[shard.index])
             ]
+        sent, resent = (now - then for now, then in zip(segments(), before, strict=True))
         return Measure(
             round=job.name,
             process=self._process,
@@ -326,6 +328,8 @@ class Work:
             where=wrong[0] if wrong else "",
             seconds=tuple(seconds),
             nbytes=4 * columns,
+            sent=sent,
+            resent=resent,
         )
 
     def _placed(self, mesh: Mesh, matrix: whole.Whole) -> Any:
