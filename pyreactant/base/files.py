@@ -69,7 +69,11 @@ def check_home(folder: Path) -> None:
         raise PermissionError(errno.EACCES, f"the home folder {home} does not exist")
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some space there",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+}
 _LITTLE = 1 << 16
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -131,18 +135,23 @@ def writing(what: Path, advice: str) -> Iterator[None]:
         advice: What to do if it is read-only.
 
     Raises:
-        RequirementError: A system error occurred in the block.
+        RequirementError: A system error occurred in the block, or `write_text` found no room.
     """
     try:
         yield
-    except PyReactantError:  # some of these are subclasses of OSError
+    except PyReactantError as raised:  # some of these are subclasses of OSError
+        full = raised.__cause__
+        if isinstance(raised, FileError) and isinstance(full, OSError) and full.errno in _FULL:
+            raise _unwritten(what, full, advice) from full
         raise
     except OSError as error:
-        if error.errno in _FULL:
-            advice = "free some space there, then run it again"
-        elif error.errno not in _READ_ONLY:
-            advice = "fix that, then run it again"
-        raise RequirementError(f"cannot write {what}: {error.strerror}; {advice}") from error
+        raise _unwritten(what, error, advice) from error
+
+
+def _unwritten(what: Path, error: OSError, advice: str) -> RequirementError:
+    if error.errno not in _READ_ONLY:
+        advice = f"{_FULL.get(error.errno or 0, 'fix that')}, then run it again"
+    return RequirementError(f"cannot write {what}: {error.strerror}; {advice}")
 
 
 def is_full(folder: Path) -> bool:
@@ -207,7 +216,7 @@ def write_text(text: str | Iterable[str], path: Path) -> None:
         ):
             file.writelines(lines)
     except OSError as error:
-        raise FileError(f"{path}: cannot be written ({error.strerror})") from None
+        raise FileError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

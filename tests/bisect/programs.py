@@ -73,3 +73,21 @@ flags = pr.Program(
     inputs=SHAPES,
 )
 unjudged = pr.Program("unjudged", jax="tests.bisect.programs:flagged", inputs=SHAPES)
+
+
+def tanh_and_sum(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.tanh(x).sum(axis=1)
+
+
+def tanh_and_sum_in_numpy(x: Any) -> Any:
+    return np.tanh(x).sum(axis=1)
+
+
+tangent = pr.Program(
+    "tangent",
+    jax="tests.bisect.programs:tanh_and_sum",
+    oracle="tests.bisect.programs:tanh_and_sum_in_numpy",
+    inputs=SHAPES[:1],
+)

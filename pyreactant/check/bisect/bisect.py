@@ -191,8 +191,7 @@ class _Bisection:
         """The module after each pass that changed it, of a run that failed."""
         for attempt in range(failure.attempts):
             dump = folder / f"{lowered.module.digest[:12]}-{attempt}"
-            with writing(dump, "give another folder with --out"):
-                dump.mkdir(parents=True, exist_ok=True)
+            dump.mkdir(parents=True, exist_ok=True)
             options = [("xla_dump_to", str(dump)), ("xla_dump_hlo_pass_re", ".*")]
             ran = self._ways.run(self._bad, lowered.module, options, attempt)
             if ran.outcome is not Outcome.RAN or self.size(lowered, ran.results):
@@ -386,12 +385,13 @@ def bisect(
 
     Raises:
         InvalidArgumentError: The program does not fail, or cannot be lowered.
-        RequirementError: A way does not start here.
+        RequirementError: A way does not start here, or the folder cannot be written.
         DeadlineError: The time is over; the folder has the partial result.
     """
     devices = math.prod(problem.mesh["shape"]) if problem.mesh else 8
     until = time.monotonic() + timeout
     with (
+        writing(out, "give another folder with --out"),
         Ways(out / "runs", devices, each, until) as ways,
         Editor(ways.ask) as editor,
     ):

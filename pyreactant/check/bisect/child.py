@@ -43,17 +43,18 @@ class Child:
 
         Args:
             timeout: Seconds until the process is ended.
-
-        Raises:
-            OSError: The process cannot be started.
         """
         if self._child is None:
             self._log = self._running.enter_context(
                 tempfile.TemporaryFile()  # noqa: SIM115 - the stack closes it
             )
-            self._child = self._running.enter_context(
-                started(self._argv, self._environment, stderr=self._log)
-            )
+            try:
+                self._child = self._running.enter_context(
+                    started(self._argv, self._environment, stderr=self._log)
+                )
+            except OSError as error:
+                message = f"{self._argv[0]} cannot be started: {error.strerror}"
+                return {"outcome": Outcome.INVALID, "message": message}
         child, answer = self._child, None
         with killed_after(timeout, child) as late, contextlib.suppress(BrokenPipeError):
             send(child, request)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...arrays.dtypes import EXTENDED, as_dtype, finfo, is_float, wide
 from ...base.errors import DeadlineError, argument
-from ...base.files import read_json, write_json, writing
+from ...base.files import read_json, write_json
 from .child import Child, Outcome
 from .way import Way
 
@@ -131,8 +131,7 @@ class Ways:
         self._identities: dict[Way, list[Any]] = {}
         self.ends: Counter[tuple[Way, Outcome]] = Counter()
         self.slowest = 0.0
-        with writing(folder, "give another folder with --out"):
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> "Ways":
         return self
@@ -152,7 +151,7 @@ class Ways:
 
         Raises:
             DeadlineError: The time of the whole bisection is over.
-            RequirementError: The process cannot write its files.
+            OSError: The process cannot write its files.
         """
         child = self._child(who) if isinstance(who, Way) else who
         if isinstance(who, Way) and who.backend:
@@ -161,8 +160,7 @@ class Ways:
         left, each = self._until - time.monotonic(), min(each, self._each)
         answer = child.ask(request, min(each, left)) if left > 0 else {}
         if answer and answer["outcome"] == "unwritten":
-            with writing(self._folder, "give another folder with --out"):
-                raise OSError(*answer["error"])
+            raise OSError(*answer["error"])
         if answer and (answer["outcome"] != Outcome.HANG or left > each):
             return answer
         raise DeadlineError(
@@ -186,9 +184,8 @@ class Ways:
         text = json.dumps([*identity, self.devices, module.digest])
         key = hashlib.sha256(text.encode()).hexdigest()[:24]
         record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
-        with writing(self._folder, "give another folder with --out"):
-            if not record.exists():
-                write_json(self._asked(way, module, options, kept, each), record)
+        if not record.exists():
+            write_json(self._asked(way, module, options, kept, each), record)
         answer = read_json(record, "a run of pyreactant bisect")
         if answer["outcome"] != Outcome.RAN:
             return Ran(Outcome(answer["outcome"]), answer["message"])

@@ -36,7 +36,7 @@ results = [x[0] for x in ran.disassemble_into_single_device_arrays()]
 _VERDICT = """\
 got, right, allowed = np.asarray(results[{output}])[{element}], {right}, {allowed:.3g}
 print(f"element {element}: got {{got}}, right is {{right}}")
-number = got.astype(complex) if got.dtype.kind == "c" else float(got)
+number = got.item() if got.dtype.kind in "iubc" else float(got)
 same = number == right or (number != number and right != right)
 if not (same or abs(number - right) <= allowed):
     raise SystemExit(1)
@@ -57,9 +57,11 @@ def worst(
         a, b = wide(one), wide(right)
         with np.errstate(all="ignore"):
             off = np.abs(a - b) / np.maximum(limits, np.finfo(float).tiny)
-        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(off, nan=np.inf))
+        off = np.where(one == right, 0, np.maximum(np.nan_to_num(off, nan=np.inf), 1))
+        off = np.where(np.isnan(a) & np.isnan(b), 0, off)  # and 64-bit integers differ exactly
         at = tuple(map(int, np.unravel_index(int(np.argmax(off)), one.shape))) if one.size else ()
         if one.size and off[at] > farthest["off"]:
+            a, b = (one, right) if one.dtype.kind in "iub" else (a, b)
             values = {"off": float(off[at]), "got": a[at].item(), "right": b[at].item()}
             farthest = {"output": number, "element": at, "allowed": float(limits[at]), **values}
     return farthest

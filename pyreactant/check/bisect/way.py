@@ -29,7 +29,7 @@ class Way:
     """A way to run a module.
 
     Attributes:
-        words: What was given, such as ("jax==0.10.2", "platform=cpu").
+        words: What was given, such as ("jax==0.10.2", "platform=cpu"); others may say the same.
         python: The interpreter that runs `worker`.
         settings: Environment variables that differ from this process's.
         flags: Further words of XLA_FLAGS.
@@ -39,7 +39,7 @@ class Way:
         options: Compile options, beside those of a step.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = field(compare=False)
     python: str = sys.executable
     settings: tuple[tuple[str, str], ...] = field(default=(("JAX_PLATFORMS", "cpu"),))
     flags: str = ""
