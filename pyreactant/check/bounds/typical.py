@@ -26,8 +26,12 @@ SIGMAS = 8.0
 LEAST_SIGMAS = 6.0
 """Fewer would call right results wrong: one of many millions of elements is off by 6."""
 
-_CHANCE = 13.3
-"""Student's t with `ROWS` degrees of freedom exceeds it with a probability of 5e-7."""
+_OF_KIND, _OF_ALL = 13.3, 7.7
+"""Student's t with `ROWS` and with `COUNT` degrees of freedom exceeds it with chance 5e-7."""
+
+_ALIKE = 4.0
+"""Ratio of two variances of `ROWS` runs up to which they are taken for one; chance exceeds it in 7
+of 100 cases."""
 
 _FLUSHED = float(np.finfo(np.float32).tiny)
 """Smaller numbers may be 0 in a right result."""
@@ -141,13 +145,20 @@ class Typical:
         runs = self.apart[:, kept].astype(np.float64)
         factors = runs @ value / size
         factor = float(error @ value) / size
-        spread = max(math.sqrt(np.square(kind).mean()) for kind in (factors[:ROWS], factors[ROWS:]))
         rms = math.sqrt(float(error @ error) / squares.sum())
         own = np.sqrt(np.square(runs).sum(axis=1) / squares.sum())
         return (
-            abs(factor) / (_CHANCE * spread + unit / 8),
-            rms / (1.5 + _CHANCE * float(own.std())),
+            abs(factor) / (_most(factors) + unit / 8),
+            rms / (1.25 + _OF_ALL * float(own.std())),
         )
+
+
+def _most(factors: np.ndarray) -> float:
+    """How large a factor may be, by those of the runs: both kinds together if they are alike."""
+    less, more = sorted(float(np.square(kind).mean()) for kind in (factors[:ROWS], factors[ROWS:]))
+    if more <= _ALIKE * less:
+        return _OF_ALL * math.sqrt((less + more) / 2)
+    return _OF_KIND * math.sqrt(more)
 
 
 def _pooled(variance: np.ndarray) -> np.ndarray:
