@@ -1,4 +1,4 @@
-"""Checkpoints in buckets: moto's S3, and the stand-in for Cloud Storage in gcs.py."""
+"""Checkpoints in buckets: moto's S3, and the stand-in for Cloud Storage in buckets.py."""
 
 import itertools
 import json
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import bucket, commit
@@ -22,7 +20,7 @@ from pyreactant.arrays.checkpoint.bucket import COMMIT, Bucket, one_context, ten
 from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
 from pyreactant.arrays.checkpoint.inspect import verify
 from tests import harness
-from tests.checkpoint import gcs
+from tests.checkpoint import buckets
 from tests.checkpoint.test_processes import run
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -32,11 +30,10 @@ NUMBERS = itertools.count()
 
 @dataclass
 class Place:
-    """A new folder in a bucket, and the variables by which a process reaches it."""
+    """A new folder in a bucket."""
 
     url: str
-    settings: dict[str, str]
-    storage: gcs.Storage | None
+    services: buckets.Services
 
     @property
     def folder(self) -> Bucket:
@@ -50,31 +47,17 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def services() -> Iterator[tuple[str, gcs.Storage]]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    s3 = f"http://{host}:{port}"
-    urllib.request.urlopen(urllib.request.Request(f"{s3}/bucket", method="PUT")).close()
-    with gcs.serving() as storage:
-        yield s3, storage
-    server.stop()
+def services() -> Iterator[buckets.Services]:
+    with buckets.serving() as services:
+        yield services
 
 
 @pytest.fixture(params=["gs", "s3"])
-def place(request: Any, services: Any, monkeypatch: pytest.MonkeyPatch) -> Place:
-    s3, storage = services
-    settings = {
-        "TENSORSTORE_GCS_HTTP_URL": storage.url,
-        "GCE_METADATA_ROOT": "127.0.0.1:9",
-        "AWS_ENDPOINT_URL": s3,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-    }
-    for name, value in settings.items():
+def place(request: Any, services: buckets.Services, monkeypatch: pytest.MonkeyPatch) -> Place:
+    for name, value in services.settings.items():
         monkeypatch.setenv(name, value)
     url = f"{request.param}://bucket/run{next(NUMBERS)}"
-    return Place(url, settings, storage if request.param == "gs" else None)
+    return Place(url, services)
 
 
 @pytest.fixture
@@ -106,7 +89,7 @@ def test_conditions_and_lists(place: Place) -> None:
     assert not store.write("a", None, if_equal=first).result().generation
     read = store.read("a").result()
     assert (read.value, read.stamp.generation) == (b"3", second)
-    wanted = [f"b/{n:04}".encode() for n in range(3 * gcs.PAGE + 1)]
+    wanted = [f"b/{n:04}".encode() for n in range(3 * buckets.PAGE + 1)]
     for write in [store.write(key, b"") for key in wanted]:
         write.result()
     assert sorted(store.list().result()) == [b"a", *wanted]
@@ -145,7 +128,7 @@ def test_one_checkpoint(place: Place) -> None:
 
 
 def test_several_processes(place: Place, tmp_path: Path) -> None:
-    settings = place.settings
+    settings = place.services.settings
     run("save_all", tmp_path, 1, more=settings, bucket=place.url)
     run("save_all", tmp_path, 2, more=settings, bucket=place.url)
     run(
@@ -184,7 +167,7 @@ def loop(place: Place) -> Iterator[Any]:
             [sys.executable, "-c", LOOP, place.url],
             stdout=subprocess.PIPE,
             text=True,
-            env=harness.environment(PYREACTANT_PLATFORM="cpu", **place.settings),
+            env=harness.environment(PYREACTANT_PLATFORM="cpu", **place.services.settings),
         )
         started.append(process)
         assert process.stdout is not None
@@ -231,7 +214,6 @@ def test_a_writer_of_another_machine(place: Place) -> None:
         with pytest.raises(pr.FileError, match="is written by this process already"):
             fill(place.url, [2])
         lock.write(json.dumps({"host": "n8", "process": 13, "since": 0}).encode())
-        checkpoints._writer._renews.join(60)
         checkpoints.save(2, tree(2))
         with pytest.raises(pr.FileError, match=r"another run \(process 13 on n8, since"):
             checkpoints.save(3, tree(3))
@@ -260,7 +242,7 @@ def test_what_is_not_whole(place: Place) -> None:
 
 def command(place: Place, *words: str) -> tuple[int, str, str]:
     argv = [sys.executable, "-m", "pyreactant", "checkpoints", *words]
-    done = harness.run(argv, env=harness.environment(**place.settings))
+    done = harness.run(argv, env=harness.environment(**place.services.settings))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -317,11 +299,11 @@ def test_orbax(place: Place, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["gs"], indirect=True)
 def test_a_service_that_refuses_or_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert place.storage is not None
+    storage = place.services.storage
     fill(place.url, [1])
-    place.storage.faults += [503, 429, 500]
+    storage.faults += [503, 429, 500]
     assert pr.restore(f"{place.url}/1")["step"] == 1
-    place.storage.denied = True
+    storage.denied = True
     try:
         for use in (
             lambda: pr.save(f"{place.url}/2", {"n": 1}),
@@ -332,18 +314,18 @@ def test_a_service_that_refuses_or_fails(place: Place, monkeypatch: pytest.Monke
             with pytest.raises(pr.FileError, match=r"no storage.objects access|403"):
                 use()
     finally:
-        place.storage.denied = False
+        storage.denied = False
     monkeypatch.setattr(bucket, "_RETRIES", 1)
     monkeypatch.setattr(bucket, "_context", None)
-    place.storage.faults += [503] * 5
+    storage.faults += [503] * 5
     try:
         with pytest.raises(pr.FileError, match=f"{place.url}/1"):
             pr.restore(f"{place.url}/1")
     finally:
-        place.storage.faults.clear()
-    place.storage.away = "ocdbt.process_0/d/"
+        storage.faults.clear()
+    storage.away = "ocdbt.process_0/d/"
     try:
         with pytest.raises(pr.FileError, match=f"{place.url}/1/state: cannot be read now.*503"):
             pr.restore(f"{place.url}/1")
     finally:
-        place.storage.away = "none"
+        storage.away = "none"

@@ -109,8 +109,10 @@ class Bucket:
         """What tensorstore opens: all keys in this folder."""
         driver = {"gs": "gcs", "s3": "s3"}[self.scheme]
         path = f"{self.key}/" if self.key else ""
-        spec = {"driver": driver, "bucket": self.bucket, "path": path}
+        spec: dict[str, Any] = {"driver": driver, "bucket": self.bucket, "path": path}
         setting = os.environ.get
+        if self.scheme == "s3" and setting("AWS_ACCESS_KEY_ID"):
+            spec["aws_credentials"] = {"type": "environment"}  # else it complains of absent files
         endpoint = setting("AWS_ENDPOINT_URL_S3") or setting("AWS_ENDPOINT_URL")
         if self.scheme == "s3" and endpoint:  # tensorstore reads neither
             region = setting("AWS_REGION") or setting("AWS_DEFAULT_REGION") or "us-east-1"

@@ -238,7 +238,7 @@ class BucketWriter(Writer):
         return (self._folder / name / _UNFINISHED).is_file()
 
     def finish(self, target: Bucket, name: str, item: str) -> None:
-        if self._writes and self._version is None:
+        if self._writes and not _is_mine((self._folder / _WRITER).read()[0]):
             raise self._lost()
         text = f"Checkpoint commit was successful to {target}"
         for folder in (target / item, target):
@@ -304,6 +304,11 @@ def _told(since: float | None = None) -> bytes:
     now = time.time()
     who = {"host": host(), "process": os.getpid(), "since": since or now, "renewed": now}
     return json.dumps(who).encode()
+
+
+def _is_mine(holder: bytes | None) -> bool:
+    told = json.loads(holder or b"{}")
+    return (told.get("host"), told.get("process")) == (host(), os.getpid())
 
 
 def _is_dead(holder: bytes) -> bool:

@@ -1,18 +1,22 @@
-"""A stand-in for the JSON API of Cloud Storage: one bucket in memory, on loopback.
+"""Buckets on loopback: moto's S3, and a stand-in for the JSON API of Cloud Storage, in memory.
 
-It has what tensorstore's driver asks for: list, read of a range, write and delete, each under a
-condition on the object's generation, and pages of a list. test_buckets.py holds its answers against
-those of moto's S3, by tensorstore.
+The stand-in has what tensorstore's driver asks for: list, read of a range, write and delete, each
+under a condition on the object's generation, and pages of a list. test_buckets.py holds its answers
+against those of moto's S3, by tensorstore.
 """
 
 import itertools
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from moto.server import ThreadedMotoServer
 
 PAGE = 100
 
@@ -130,15 +134,36 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(204 if now else 404)
 
 
+@dataclass(frozen=True)
+class Services:
+    """Both services, each with a bucket "bucket", and the variables by which a process uses them."""
+
+    storage: Storage
+    settings: dict[str, str]
+
+
 @contextmanager
-def serving() -> Iterator[Storage]:
-    """A server in a thread of this process."""
-    server = Storage()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+def serving() -> Iterator[Services]:
+    """Both services in threads of this process."""
+    moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    moto.start()
+    storage = Storage()
+    thread = threading.Thread(target=storage.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield server
+        host, port = moto.get_host_and_port()
+        s3 = f"http://{host}:{port}"
+        urllib.request.urlopen(urllib.request.Request(f"{s3}/bucket", method="PUT")).close()
+        settings = {
+            "TENSORSTORE_GCS_HTTP_URL": storage.url,
+            "GCE_METADATA_ROOT": "127.0.0.1:9",  # else Google's login is looked for in the network
+            "AWS_ENDPOINT_URL": s3,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+        yield Services(storage, settings)
     finally:
-        server.shutdown()
-        server.server_close()
+        storage.shutdown()
+        storage.server_close()
         thread.join()
+        moto.stop()
