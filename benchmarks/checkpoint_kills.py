@@ -1,8 +1,8 @@
 """Kill a loop that saves at 40 points, and look whether what stays is whole and right.
 
 ``python -m benchmarks.checkpoint_kills [--points N] [--place disk|gs|s3]``. Each program goes on in
-the folder that the one before left, which it cleans first. Most points lie in a save, in a deletion of old steps or in
-the cleaning at the start. A bucket is one of tests/checkpoint/test_buckets.py, on loopback.
+the folder that the one before left, which it cleans first. Most points lie in a save, in a deletion
+of old steps or in the cleaning at the start. A bucket is one of tests/checkpoint/buckets.py.
 """
 
 import argparse

@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True)
 class Services:
-    """Both services, each with a bucket "bucket", and the variables by which a process uses them."""
+    """Both services, each with a bucket "bucket", and the variables by which they are used."""
 
     storage: Storage
     settings: dict[str, str]
