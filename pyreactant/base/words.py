@@ -260,6 +260,5 @@ def is_store_away(reason: str) -> bool:
 
 def tensorstore_reason(error: Exception) -> str:
     """What tensorstore says of an error, in one line without its specification of the array."""
-    return re.split(r" \[(?:tensorstore_spec|source locations|http_response_body)=?", str(error))[
-        0
-    ].partition("\n")[0]
+    pattern = r" \[(?:tensorstore_spec|source locations|http_response_body)=?"
+    return re.split(pattern, str(error))[0].partition("\n")[0]
