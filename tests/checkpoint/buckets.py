@@ -41,6 +41,7 @@ class Storage(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits for 40 ms
     server: Storage
 
     def log_message(self, format: str, *args: Any) -> None:
