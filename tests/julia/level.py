@@ -42,7 +42,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             *("--backend", "reactant", "--reactant", "real-sources", *NO_LIMIT),
             *("tests/backend", "tests/multiprocess", "tests/reactant"),
-            "tests/checkpoint/test_processes.py::test_either_runtime_restores_what_either_saved",
+            "tests/checkpoint/test_processes.py::test_each_start_restores_what_any_start_saved",
         ),
     ),
 }
