@@ -368,13 +368,15 @@ def cuts_cable() -> None:
     import subprocess
     import time
 
+    from tests.hosts import cable
+
     pr.initialize(heartbeat_timeout=3)
     pr.barrier("start")
     if pr.process_index() == 0:
-        command = ["ip", "link", "set", "cable", "down"]
+        command = ["ip", "link", "set", cable(1), "down"]
         subprocess.run(command, check=True)
     else:  # after the cut, otherwise process 0 would pass the barrier
-        show = ["ip", "link", "show", "cable"]
+        show = ["ip", "link", "show", cable(0)]
         while "NO-CARRIER" not in subprocess.run(show, capture_output=True, text=True).stdout:
             time.sleep(0.05)
     pr.barrier("after", timeout=60)
