@@ -45,6 +45,24 @@ def folded(x: Any) -> Any:
     return jnp.log(jnp.exp(jnp.abs(x) * 100 + 100)) * 2 + x.sum()
 
 
+def named(weights: Any, x: Any) -> Any:
+    import jax.numpy as jnp
+
+    hidden = jnp.tanh(x @ weights["second"] + weights["first"])
+    return {"rows": hidden.sum(axis=1), "all": hidden.sum()}
+
+
+def named_in_numpy(weights: Any, x: Any) -> Any:
+    hidden = np.tanh(x @ weights["second"] + weights["first"])
+    return {"rows": hidden.sum(axis=1), "all": hidden.sum()}
+
+
+trees = pr.Program(
+    "trees",
+    jax="tests.bisect.programs:named",
+    oracle="tests.bisect.programs:named_in_numpy",
+    inputs=({"second": ("n", "2n"), "first": ("2n",)}, ("n", "n")),
+)
 layers = pr.Program(
     "layers",
     jax="tests.bisect.programs:body",
@@ -61,9 +79,9 @@ overflow = pr.Program("overflow", jax="tests.bisect.programs:folded", inputs=SHA
 def flagged(x: Any, y: Any) -> Any:
     """Wrong with one flag of XLA, and not traced with another: as a runtime's own fault."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if "level=0" in flags:
+    if "modules=1" in flags:
         os.abort()
-    return body(x, y) + ("level=1" in flags)
+    return body(x, y) + ("modules=2" in flags)
 
 
 flags = pr.Program(

@@ -74,11 +74,20 @@ def test_a_wrong_operation_is_found_and_shown(tmp_path: Path) -> None:
     check_script(tmp_path / "bisect", python)
     report = (tmp_path / "bisect" / "report.md").read_text()
     assert "stablehlo.tanh" in report
-    assert "right without algsimp" in report
+    assert "algsimp: right without" in report
     # The same call again runs nothing anew.
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "bisect/runs").glob("*.json")}
     assert found(tmp_path, *options) == result
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
+
+
+def test_arguments_and_results_are_trees(tmp_path: Path) -> None:
+    """The module has them in the order of their names, not in that of the program."""
+    python = wrong_python(tmp_path / "wrong", replace=[["stablehlo.tanh", "stablehlo.sine"]])
+    options = ("--bad", f"python={python}", "--size", "4")
+    result = found(tmp_path, *options, program="tests.bisect.programs:trees")
+    assert result["outcome"] == "ran"
+    assert result["operations"] == ["stablehlo.tanh"]
 
 
 def test_a_crash_of_a_sharded_program_alone_keeps_its_devices(tmp_path: Path) -> None:
@@ -112,7 +121,7 @@ def test_a_pass_is_named_by_the_first_dump_that_is_wrong(tmp_path: Path) -> None
     assert result["first_wrong"] == "algsimp"
     assert result["operations"] == ["stablehlo.exponential", "stablehlo.log"]
     report = (tmp_path / "bisect/report.md").read_text()
-    assert "algsimp: the first whose result is wrong" in report
+    assert "algsimp: the first after which it is wrong" in report
 
 
 def test_a_loop_is_cut_down_to_an_operation_of_a_trip(tmp_path: Path) -> None:

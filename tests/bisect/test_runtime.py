@@ -13,8 +13,8 @@ from pyreactant.check.bisect.way import Way
 from tests.bisect.test_bisect import LAYERS, LONG, bisect, found
 from tests.harness import REPOSITORY
 
-LEVEL = "flags=--xla_backend_optimization_level"
-WRONG = ("--bad", "backend=jax", "--bad", f"{LEVEL}=1", "--size", "4")
+MODULES = "flags=--xla_dump_max_hlo_modules"
+WRONG = ("--bad", "backend=jax", "--bad", f"{MODULES}=2", "--size", "4")
 
 
 def test_the_body_is_wrong_on_a_runtime(tmp_path: Path) -> None:
@@ -25,6 +25,7 @@ def test_the_body_is_wrong_on_a_runtime(tmp_path: Path) -> None:
     assert float(result["got"]) == pytest.approx(float(result["right"]) + 1, rel=1e-3)
     report = (tmp_path / "bisect/report.md").read_text()
     assert "its module  it fails on platform=cpu" in report
+    assert "correct the program's body, or its oracle" in report
 
 
 def test_another_way_says_what_is_right(tmp_path: Path) -> None:
@@ -34,7 +35,7 @@ def test_another_way_says_what_is_right(tmp_path: Path) -> None:
 
 
 def test_a_runtime_that_crashes_is_cut_down(tmp_path: Path) -> None:
-    options = ("--bad", "backend=jax", "--bad", f"{LEVEL}=0", "--size", "4")
+    options = ("--bad", "backend=jax", "--bad", f"{MODULES}=1", "--size", "4")
     result = found(tmp_path, *options, program="tests.bisect.programs:flags")
     assert (result["outcome"], result["cause"]) == ("crash", "runtime")
     assert result["smallest"] == "size 2, float32, mesh 1x1, ordinary inputs"

@@ -466,13 +466,13 @@ def lines_of(result: Mapping[str, Any]) -> list[str]:
     if get("lowered"):
         lines.append(f"its module  {get('lowered')}")
     if get("cause") == "program":
-        lines.append(f"cause       the program itself: it is as wrong on {result['good']}")
+        lines.append(f"cause       the program or its oracle: as wrong on {result['good']}")
     elif get("good"):
         lines.append(f"right on    {result['good']}")
     if get("passes"):
-        lines.append(f"pass        right without {', '.join(result['passes'])}")
+        lines.append(f"pass        {', '.join(result['passes'])}: right without")
     if get("first_wrong"):
-        lines.append(f"pass        {get('first_wrong')}: the first whose result is wrong")
+        lines.append(f"pass        {get('first_wrong')}: the first after which it is wrong")
     if get("operations"):
         names = result["operations"]
         count = f"{len(names)} of {result['operations_of']}"
@@ -484,7 +484,7 @@ def lines_of(result: Mapping[str, Any]) -> list[str]:
         at = list(result["element"])
         lines.append(f"element     {at} is {result['got']}, right is {result['right']}")
     for end, count in get("others", {}).items():
-        lines.append(f"besides     {counted(count, 'candidate')} ended otherwise: {end}")
+        lines.append(f"besides     {counted(count, 'smaller program')}: {_HOW[end]}")
     if not result["complete"]:
         lines.append("unfinished  the same command goes on here")
     return lines
@@ -502,6 +502,11 @@ def report(result: Mapping[str, Any], folder: Path) -> str:
         parts.append(
             f"Element {list(result['element'])} of a result of this {what} is {result['got']}. "
             f"Right is {result['right']}: {by}, with the same inputs."
+        )
+    if result.get("cause") == "program":
+        parts.append(
+            f"It is as wrong on {good}, so XLA's optimizations are not to blame: correct the "
+            "program's body, or its oracle."
         )
     if result["complete"] and result.get("command"):
         parts.append(

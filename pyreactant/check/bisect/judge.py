@@ -177,7 +177,7 @@ class Ways:
         each: float = math.inf,
     ) -> Ran:
         """What becomes of a module in a way, within so many seconds; each attempt is kept."""
-        options = [*way.options, *options]
+        options = (*way.options, *options)
         identity = [*self._identity(way), way.interpret, options, attempt]
         if way.backend:
             identity.append(module.problem)
@@ -226,7 +226,8 @@ class Ways:
         answer = self.ask(way, request, each)
         if answer["outcome"] == Outcome.RAN:
             self.slowest = max(self.slowest, time.monotonic() - start)
-        self.ends[way, Outcome(answer["outcome"])] += 1
+        if options == way.options:  # without some passes, compiling never ends
+            self.ends[way, Outcome(answer["outcome"])] += 1
         return answer
 
     def _identity(self, way: Way) -> list[Any]:

@@ -115,7 +115,10 @@ def _lowered(request: Request) -> dict[str, Any]:
         data=data,
     )
     folder = Path(request["folder"])
-    whole = [np.asarray(source.read(whole_index(source.shape))) for source in sources]
+    # The module's arguments are in the order of the tree, whose names are sorted.
+    numbers = {id(array): number for number, array in enumerate(args)}
+    ordered = [sources[numbers[id(leaf)]] for leaf in trees.flatten(given)[0]]
+    whole = [np.asarray(source.read(whole_index(source.shape))) for source in ordered]
     save_arrays(folder / "inputs.npz", whole)
     (folder / "program.mlir").write_text(text)
     return {

@@ -93,8 +93,8 @@ class Lowering:
             raise from_data(answer["error"])
         if answer["outcome"] != Outcome.RAN:
             raise InvalidArgumentError(
-                f"the program cannot be lowered on {self._way.backend} ({answer['outcome']}): "
-                f"{answer['message']}; correct it first"
+                f"the program does not compile on {self._way.backend} without optimizations "
+                f"({answer['outcome']}): {answer['message']}; correct it first"
             )
         chosen = replace(problem, **{name: answer[name] for name in ("size", "dtype", "mesh")})
         module = Module(

@@ -82,7 +82,7 @@ class Way:
 
 
 INTERPRETER = Way(("interpreter",), interpret=True)
-LOWERING = Way(("lowered by JAX",), backend="jax")
+LOWERING = Way(("lowered by JAX",), flags="--xla_backend_optimization_level=0", backend="jax")
 COMPILED = Way(("platform=cpu",))
 NOT_OPTIMIZED = Way(
     ("platform=cpu", "without optimizations"),
