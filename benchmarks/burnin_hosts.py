@@ -40,7 +40,7 @@ from ._measure import machine
 
 HOSTS = ("hosta", "hostb", "hostc", "hostd")
 LINKS = tuple(itertools.combinations(range(len(HOSTS)), 2))
-BURNIN = "burnin --platform cpu --devices-per-process 1 --size 48 --minutes 0.16"
+BURNIN = "burnin --platform cpu --devices-per-process 1 --minutes 0.16"
 
 
 @dataclass(frozen=True)

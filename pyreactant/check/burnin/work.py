@@ -26,7 +26,10 @@ from .record import Measure
 from .rounds import Round, What
 
 REPEATS = 5
-"""Products of the same inputs in a round, and calls of each collective operation."""
+"""Calls of each collective operation in a round, and of chains."""
+
+PRODUCTS = 9
+"""Products of the same inputs in a round: after one that compiles, as many as speeds need."""
 
 _BLOCK = 2**26
 """Words of a block of tested memory, at most."""
@@ -181,7 +184,7 @@ class Work:
         first: dict[int, str] = {}
         wrong: dict[int, list[str]] = {device: [] for device in self._mine}
         seconds: dict[int, list[float]] = {device: [] for device in self._mine}
-        for repeat in range(REPEATS):
+        for repeat in range(PRODUCTS):
             for device, (x, y) in held.items():
                 # The first call compiles.
                 took, c = self._timed(device, whole.MULTIPLY, x, y)
@@ -202,7 +205,7 @@ class Work:
             self._measure(
                 job,
                 device,
-                checked=REPEATS,
+                checked=PRODUCTS,
                 wrong=len(wrong[device]),
                 where=wrong[device][0] if wrong[device] else "",
                 seconds=tuple(seconds[device]),
