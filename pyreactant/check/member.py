@@ -8,7 +8,6 @@ It runs each program on its further sets of inputs, and in further layouts and e
 
 import contextlib
 import gc
-import os
 import socket
 import sys
 import time
@@ -31,7 +30,6 @@ from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReac
 from ..base.facts import facts
 from ..base.files import write_json
 from ..base.imports import users_place
-from ..base.say import say
 from ..base.steps import step, told_to
 from ..process import supervised
 from .check import check_all
@@ -155,10 +153,8 @@ def main() -> None:
     initialize()
     try:
         run_member(request, folder)
-    except FileError as error:  # such as a full disk; its traceback says no more
-        supervised.tell_error(error)
-        say(f"error: {error}")
-        os._exit(error.exit_code)
+    except FileError as error:
+        supervised.end_with(error)
     gc.freeze()  # as at the end of a command
 
 

@@ -117,6 +117,7 @@ def run(
     out: Annotated[
         Path,
         typer.Option(metavar="FILE", help="Write the certificate to this file.", readable=False),
+        Beside(enables="--overwrite"),
     ] = Path("burnin.json"),
     html: Html = None,
     overwrite: Overwrite = False,
@@ -160,10 +161,12 @@ def run(
         from ..check.burnin.certificate import certify
 
         certificate = certify(record, why)
-        write_output(plain_json(certificate.data()), out, overwrite=overwrite)
-        if html is not None:
-            certificate.to_html(html, overwrite=overwrite)
-        _print(certificate, as_json)
+        try:
+            write_output(plain_json(certificate.data()), out, overwrite=overwrite)
+            if html is not None:
+                certificate.to_html(html, overwrite=overwrite)
+        finally:  # also on a full disk
+            _print(certificate, as_json)
         code = certificate.exit_code or code
     if code:
         raise typer.Exit(code)
@@ -227,11 +230,13 @@ _TO_START = 300.0
 
 def _so_far(folder: Path, code: int) -> "tuple[Record | None, str]":
     """The record in a run's folder, None if no round was finished, and why it is not whole."""
+    from ..base.files import is_full
     from ..check.burnin.record import read_record
     from ..runs.record import report_in
 
     path = folder / RECORD
-    why = str(report_in(folder).get("summary", "it was interrupted")) if code else ""
+    unsaid = "no space is left on the run's disk" if is_full(folder) else "it was interrupted"
+    why = str(report_in(folder).get("summary", unsaid)) if code else ""
     if not path.exists():
         return None, why
     return read_record(path), why

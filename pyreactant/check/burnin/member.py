@@ -22,10 +22,10 @@ import numpy as np
 
 from ...arrays.backend import AbstractBackend
 from ...arrays.runtimes.runtime import current, initialize
-from ...base.errors import InvalidArgumentError, RequirementError
+from ...base.errors import FileError, InvalidArgumentError, RequirementError
 from ...base.facts import ROOT, gpu_serials, usable_cores
 from ...base.files import write_text
-from ...process import progress
+from ...process import progress, supervised
 from .host import Gpus, quoted, resources
 from .record import Asked, Measure, Member, Record, merged
 from .rounds import Round, rounds_of
@@ -82,7 +82,10 @@ def main(words: Sequence[str]) -> None:
         raise InvalidArgumentError(
             "usage: python -m pyreactant.check.burnin.member RECORD ASKED, under pyreactant run"
         )
-    burned_in(words[0], json.loads(words[1]))
+    try:
+        burned_in(words[0], json.loads(words[1]))
+    except FileError as error:
+        supervised.end_with(error)
 
 
 def burned_in(record: str, asked: Mapping[str, Any]) -> str:

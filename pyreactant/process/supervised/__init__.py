@@ -1,12 +1,14 @@
 """Messages from this process to its supervisor; no-ops if `pyreactant run` did not start it."""
 
+import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .. import progress
 
 if TYPE_CHECKING:
+    from ...base.errors import PyReactantError
     from ..events import Event
     from .link import Link
 
@@ -54,6 +56,16 @@ def tell_error(error: BaseException) -> None:
 
     _tell_compiled()
     tell(Raised.of(error, traceback=_shortened(_traceback(error))))
+
+
+def end_with(error: "PyReactantError") -> NoReturn:
+    """End this program by an error whose traceback says no more, such as a full disk."""
+    from ...base.say import say
+    from ..events import Raised
+
+    tell(Raised.of(error, traceback=""))
+    say(f"error: {error}")
+    os._exit(error.exit_code)
 
 
 def _tell_compiled() -> None:
