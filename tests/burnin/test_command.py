@@ -6,35 +6,71 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import environment, free_port, run, until
+from tests.harness import environment, free_port, pyreactant, run, until
+from tests.jobs.disk import small_disk
 
 from .hook import Fault
 from .hook import environment as with_fault
 
-PYREACTANT = [sys.executable, "-m", "pyreactant"]
-BURNIN = [*PYREACTANT, "burnin", "--platform", "cpu", "--size", "48"]
+BURNIN = ["burnin", "--platform", "cpu", "--size", "48"]
 TWO = ["--processes", "2", "--devices-per-process", "1"]
-
-
-def variables(fault: Fault | None = None) -> dict[str, str]:
-    plain = environment(PYREACTANT_SECRET="a secret of more than sixteen characters")
-    return plain if fault is None else {**plain, **with_fault(fault, plain["PYTHONPATH"])}
+KEY = {"PYREACTANT_SECRET": "a secret of more than sixteen characters"}
+RECORD = "pyreactant-runs/*/burnin-record.jsonl"
 
 
 def burnin(folder: Path, *options: str, fault: Fault | None = None) -> Any:
-    return run([*BURNIN, *options], cwd=folder, env=variables(fault), timeout=280)
+    wrong = {} if fault is None else with_fault(fault, environment()["PYTHONPATH"])
+    return pyreactant(*BURNIN, *options, folder=folder, timeout=280, **KEY, **wrong)
 
 
 def check(folder: Path, *options: str) -> Any:
-    command = [*PYREACTANT, "burnin", "check", "burnin.json", *options]
-    return run(command, cwd=folder, env=variables())
+    return pyreactant("burnin", "check", "burnin.json", *options, folder=folder, **KEY)
+
+
+@contextlib.contextmanager
+def started(folder: Path, *options: str, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    """A burn-in that goes on; it is killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyreactant", *BURNIN, *options],
+        cwd=folder,
+        env=environment(**KEY, **settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def two_supervisors(
+    folder: Path, *options: str, **settings: str
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """A burn-in as with srun: a command for each process, in the folders 0 and 1."""
+    address = f"127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(2):
+            (folder / str(index)).mkdir()
+            own = {
+                "PYREACTANT_NUM_PROCESSES": "2",
+                "PYREACTANT_COORDINATOR_ADDRESS": address,
+                "PYREACTANT_PROCESS_INDEX": str(index),
+                **settings,
+            }
+            words = [*options, "--devices-per-process", "1"]
+            processes.append(stack.enter_context(started(folder / str(index), *words, **own)))
+        yield processes
 
 
 def with_mark(mark: str) -> list[int]:
@@ -102,19 +138,19 @@ def test_a_wrong_device_ends_with_5(tmp_path: Path) -> None:
 
 
 def test_a_run_that_requires_a_burn_in(right: Path, tmp_path: Path) -> None:
-    command = [*PYREACTANT, "run", "--platform", "cpu", "--quiet", "--out", str(tmp_path / "logs")]
+    command = ["run", "--platform", "cpu", "--quiet", "--out", str(tmp_path / "logs")]
 
-    def started(*options: str) -> Any:
+    def echo(*options: str) -> Any:
         words = ["--require-burnin", str(right / "burnin.json"), *options, "--", "echo", "began"]
-        return run([*command, *words], env=variables())
+        return pyreactant(*command, *words, **KEY)
 
-    old = started("--burnin-age", "0.001s")
+    old = echo("--burnin-age", "0.001s")
     assert (old.returncode, old.stdout) == (3, "")
     assert "must have ended within the last 0.001s" in old.stderr
-    elsewhere = started("--on", "slurm")
+    elsewhere = echo("--on", "slurm")
     assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
     assert "--require-burnin is for a run in the foreground here" in elsewhere.stderr
-    accepted = started()
+    accepted = echo()
     assert (accepted.returncode, accepted.stdout) == (0, "[0] began\n"), accepted.stderr
 
 
@@ -143,116 +179,51 @@ def test_a_device_that_hangs_in_a_collective(tmp_path: Path) -> None:
     assert "products of float32" in made["ran"]
 
 
-PHASES = {"before the first round": "", "within rounds": "burnin-record.jsonl"}
+PHASES = {
+    "before the first round": "pyreactant-runs/*/process-1.log",
+    "within rounds": RECORD,
+}
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_launcher_that_is_killed_leaves_no_process(tmp_path: Path, phase: str) -> None:
     mark = f"burnin-{uuid.uuid4().hex}"
-    with subprocess.Popen(
-        [*BURNIN, *TWO, "--minutes", "10"],
-        cwd=tmp_path,
-        env={**variables(), "TEST_MARK": mark},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as launcher:
-        waited = PHASES[phase] or "process-1.log"
-        until(lambda: [*tmp_path.glob(f"pyreactant-runs/*/{waited}")])
-        launcher.kill()
+    with started(tmp_path, *TWO, "--minutes", "10", TEST_MARK=mark):
+        until(lambda: [*tmp_path.glob(PHASES[phase])])
     until(lambda: not with_mark(mark))
     assert not (tmp_path / "burnin.json").exists()
-    if PHASES[phase]:
-        assert [*tmp_path.glob("pyreactant-runs/*/burnin-record.jsonl")]
+    assert phase != "within rounds" or [*tmp_path.glob(RECORD)]
 
 
 def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*BURNIN, "--minutes", "10", "--devices-per-process", "2"],
-        cwd=tmp_path,
-        env=variables(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        deadline = time.monotonic() + 240
-        while not [*tmp_path.glob("pyreactant-runs/*/burnin-record.jsonl")]:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    with started(tmp_path, "--minutes", "10", "--devices-per-process", "2") as process:
+        until(lambda: [*tmp_path.glob(RECORD)] or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=120)
-    finally:
-        process.kill()
     assert process.returncode == 130, error
     assert "PARTIAL: " in out
     assert certificate(tmp_path)["partial"]
 
 
 def test_supervisors_of_a_launcher(tmp_path: Path) -> None:
-    """As with srun: a command for each process, of which the first writes the certificate."""
-    shared = {
-        "PYREACTANT_NUM_PROCESSES": "2",
-        "PYREACTANT_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
-    }
-    folders = [tmp_path / "0", tmp_path / "1"]
-    processes = []
-    try:
-        for index, folder in enumerate(folders):
-            folder.mkdir()
-            settings = {**variables(), **shared, "PYREACTANT_PROCESS_INDEX": str(index)}
-            processes.append(
-                subprocess.Popen(
-                    [*BURNIN, "--minutes", "0.05", "--devices-per-process", "1"],
-                    cwd=folder,
-                    env=settings,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
+    """The first of both writes the certificate."""
+    with two_supervisors(tmp_path, "--minutes", "0.05") as processes:
         ended = [process.communicate(timeout=240) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
     assert [process.returncode for process in processes] == [0, 0], ended
     assert " of 2 devices passed in " in ended[0][0]
     assert ended[1][0] == ""
-    assert len(certificate(folders[0])["hosts"]) == 2
-    assert [*folders[1].iterdir()] == []
+    assert len(certificate(tmp_path / "0")["hosts"]) == 2
+    assert [*(tmp_path / "1").iterdir()] == []
 
 
 @pytest.mark.parametrize("lost", [1, 0])
 def test_a_host_that_leaves(tmp_path: Path, lost: int) -> None:
     """The head goes on to certify what was finished; without the head nobody does."""
-    shared = {
-        "PYREACTANT_NUM_PROCESSES": "2",
-        "PYREACTANT_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
-        "TEST_MARK": (mark := f"burnin-{uuid.uuid4().hex}"),
-    }
-    processes = []
-    try:
-        for index in range(2):
-            folder = tmp_path / str(index)
-            folder.mkdir()
-            settings = {**variables(), **shared, "PYREACTANT_PROCESS_INDEX": str(index)}
-            processes.append(
-                subprocess.Popen(
-                    [*BURNIN, "--minutes", "10", "--devices-per-process", "1"],
-                    cwd=folder,
-                    env=settings,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-        until(lambda: [*tmp_path.glob("0/pyreactant-runs/*/burnin-record.jsonl")])
+    mark = f"burnin-{uuid.uuid4().hex}"
+    with two_supervisors(tmp_path, "--minutes", "10", TEST_MARK=mark) as processes:
+        until(lambda: [*tmp_path.glob(f"0/{RECORD}")])
         processes[lost].kill()
         out, error = processes[1 - lost].communicate(timeout=240)
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
     assert processes[1 - lost].returncode == 6, error
     until(lambda: not with_mark(mark))
     if lost == 0:
@@ -260,6 +231,55 @@ def test_a_host_that_leaves(tmp_path: Path, lost: int) -> None:
         return
     assert "PARTIAL: " in out
     assert certificate(tmp_path / "0")["ran"]
+
+
+def test_minutes_that_are_too_short_for_all_rounds(tmp_path: Path) -> None:
+    """On one device, which has no links."""
+    short = burnin(tmp_path, "--devices-per-process", "1", "--minutes", "0.0001")
+    assert short.returncode == 0, short.stderr
+    made = certificate(tmp_path)
+    assert made["partial"].startswith("the time was too short for products of ")
+    assert made["partial"].endswith(" more; give more --minutes")
+    text = " ".join(short.stdout.split())
+    assert " of 1 device passed in 0 s; PARTIAL: the time was too short for products of " in text
+    assert "links to other hosts, rounds that did not run: products of" in text
+
+
+@pytest.mark.parametrize("out", ["../kept.json", "burnin.json"])
+def test_a_disk_that_is_full_within_rounds(tmp_path: Path, out: str) -> None:
+    """A certificate is kept where there is space, and printed in any case."""
+    fill = f"""cd "$0"
+        (until ls {RECORD}; do sleep 0.1; done; cat /dev/zero >full) >/dev/null 2>&1 &
+        "$@"; code=$?; wait; exit $code"""
+    words = [*BURNIN, *TWO, "--minutes", "5", "--out", out]
+    argv = [*small_disk(tmp_path / "disk", 1), "sh", "-c", fill, str(tmp_path / "disk")]
+    ended = run(
+        [*argv, sys.executable, "-m", "pyreactant", *words],
+        cwd=tmp_path,
+        env=environment(**KEY),
+        timeout=280,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "PARTIAL: no space is left on the run's disk" in " ".join(ended.stdout.split())
+    assert "burnin-record.jsonl: cannot be written (No space left on device)" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    kept = tmp_path / "kept.json"
+    if kept.exists():
+        assert json.loads(kept.read_text())["ran"]
+    else:
+        assert f"--out {out}: cannot be written (No space left on device); name" in ended.stderr
+    assert kept.exists() == (out == "../kept.json")
+
+
+def test_an_own_file_is_replaced_if_the_user_says_so(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("mine")
+    refused = burnin(tmp_path, "--minutes", "0.0001", "--out", "mine.json")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "mine.json: " in refused.stderr
+    assert "--overwrite" in refused.stderr
+    replaced = burnin(tmp_path, "--minutes", "0.0001", "--out", "mine.json", "--overwrite")
+    assert replaced.returncode == 0, replaced.stderr
+    assert json.loads((tmp_path / "mine.json").read_text())["partial"]
 
 
 PLANS = {
@@ -273,8 +293,8 @@ PLANS = {
 
 @pytest.mark.parametrize("options", PLANS)
 def test_plans_at_places(tmp_path: Path, options: str) -> None:
-    command = [*PYREACTANT, "burnin", "--on", *options.split()]
-    planned = run([*command, "--dry-run"], cwd=tmp_path, env=variables())
+    words = ["burnin", "--on", *options.split(), "--dry-run"]
+    planned = pyreactant(*words, folder=tmp_path, **KEY)
     assert (planned.returncode, planned.stderr) == (0, "")
     assert planned.stdout.startswith("# pyreactant.check.burnin.member:burned_in on ")
     assert PLANS[options] in planned.stdout
@@ -304,6 +324,6 @@ def test_plans_at_places(tmp_path: Path, options: str) -> None:
     ],
 )
 def test_bad_lines(tmp_path: Path, options: list[str], said: str) -> None:
-    ended = run([*PYREACTANT, "burnin", *options], cwd=tmp_path, env=variables())
+    ended = pyreactant("burnin", *options, folder=tmp_path, **KEY)
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr

@@ -96,6 +96,15 @@ def test_the_other_laws(on_ray: Cluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_burn_in_whose_certificate_comes_back(on_ray: Cluster, tmp_path: Path) -> None:
+    words = "burnin --on ray --hosts 2 --platform cpu --size 48 --minutes 0.05"
+    log = run(on_ray, ["-m", "pyreactant", *words.split()], tmp_path)
+    assert " of 2 devices passed in " in log
+    made = json.loads((tmp_path / "burnin.json").read_text())
+    assert [host["process"] for host in made["hosts"]] == [0, 1]
+    assert "products of float32" in made["ran"]
+
+
 def test_a_full_disk(on_ray: Cluster, tmp_path: Path) -> None:
     disk = small_disk(tmp_path / "state", 30)
     hold(on_ray, ["full_disk", target(1, num_cpus=0.5)], tmp_path, before=disk)
