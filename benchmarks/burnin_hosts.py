@@ -141,7 +141,7 @@ def forward(namespaces: Sequence[str], delay: float) -> None:
 
 @contextlib.contextmanager
 def slow(place: Place, host: Victim) -> Iterator[Path]:
-    """A cgroup whose processes have a tenth of a core, once the first round has ended."""
+    """A cgroup whose processes have 3 % of a core, once all are initialized."""
     group = Path("/sys/fs/cgroup/cpu", f"burnin-{os.getpid()}")
     group.mkdir()
     try:
@@ -153,7 +153,7 @@ def slow(place: Place, host: Victim) -> Iterator[Path]:
 
 def throttled(group: Path) -> None:
     (group / "cpu.cfs_period_us").write_text("10000")
-    (group / "cpu.cfs_quota_us").write_text("1000")
+    (group / "cpu.cfs_quota_us").write_text("300")
 
 
 @contextlib.contextmanager
@@ -190,7 +190,7 @@ CASES = {
     "slow link: packets 20 ms later": Case(LINKS, distant),
     "narrow link: 100 Mbit/s": Case(LINKS, narrow),
     "lossy link: 3 of 100 packets": Case(LINKS, lossy),
-    "slow host: a tenth of a core": Case(EACH, slow),
+    "slow host: 3 % of a core": Case(EACH, slow),
     "clock 5 s ahead": Case(EACH, variables=hooked("clock")),
     "other XLA_FLAGS": Case(
         EACH, variables=lambda host: {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}, code=3
@@ -228,6 +228,7 @@ def burn_in(place: Place, case: Case, victim: Victim) -> Ended:
         "PYREACTANT_COMPILE_CACHE": str(place.folder / "cache"),
     }
     argv = [sys.executable, "-m", "pyreactant", *BURNIN.split(), *case.options.split()]
+    logs = [place.folder / f"{name}.log" for name in HOSTS]
     processes = []
     with case.broken(place, victim) as group:
         try:
@@ -237,29 +238,23 @@ def burn_in(place: Place, case: Case, victim: Victim) -> Ended:
                 folder.mkdir()
                 own = dict(case.variables(host)) if (host,) == victim else {}
                 variables = {**environment(**shared), "PYREACTANT_PROCESS_INDEX": str(host), **own}
-                processes.append(
-                    subprocess.Popen(
-                        words,
-                        cwd=folder,
-                        env=variables,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                    )
-                )
+                with logs[host].open("w") as log:
+                    output = {"stdout": log, "stderr": subprocess.STDOUT}
+                    processes.append(subprocess.Popen(words, cwd=folder, env=variables, **output))
                 if group and (host,) == victim:
                     (group / "cgroup.procs").write_text(str(processes[-1].pid))
             if group:
-                until(lambda: [*place.folder.glob(f"{HOSTS[0]}/*/*/burnin-record.jsonl")])
+                until(lambda: "all 4 initialized" in logs[0].read_text())
                 throttled(group)
-            texts = [process.communicate(timeout=240)[0] for process in processes]
+            for process in processes:
+                process.wait(240)
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
     written = place.folder / HOSTS[0] / "burnin.json"
     certificate = json.loads(written.read_text()) if written.exists() else {}
-    return Ended(processes[0].returncode, texts[0], certificate)
+    return Ended(processes[0].returncode, logs[0].read_text(), certificate)
 
 
 def names(case: Case, victim: Victim, ended: Ended) -> bool:

@@ -241,7 +241,7 @@ def test_minutes_that_are_too_short_for_all_rounds(tmp_path: Path) -> None:
     assert made["partial"].startswith("the time was too short for products of ")
     assert made["partial"].endswith(" more; give more --minutes")
     text = " ".join(short.stdout.split())
-    assert " of 1 device passed in 0 s; PARTIAL: the time was too short for products of " in text
+    assert " s; PARTIAL: the time was too short for products of " in text
     assert "links to other hosts, rounds that did not run: products of" in text
 
 

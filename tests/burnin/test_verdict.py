@@ -116,19 +116,26 @@ def test_one_slow_link_is_told_from_one_slow_process() -> None:
 
 
 def test_one_lossy_link_is_told_from_one_lossy_process() -> None:
-    def lossy(*bad: tuple[int, ...], resent: int = 300) -> list[Measure]:
-        return [m for g in PAIRS for m in pair(g, sent=9000, resent=resent if g in bad else 1)]
+    def lossy(*bad: tuple[int, ...], calls: int = 9) -> list[Measure]:
+        both = [m for g in PAIRS for m in pair(g, lossy=calls if g in bad else 1)]
+        together: dict[tuple[object, ...], Measure] = {}
+        merged(together, both)
+        return [*together.values()]
 
     found = odd(record([*devices(), *lossy((1, 3))]))
     assert list(found) == ["process 1 (host n1) - process 3 (host n3)"]
-    assert found.popitem()[1].reasons == ("600 of 18000 TCP segments were lost and sent again",)
+    assert found.popitem()[1].reasons == (
+        "all-reduce of 1 MiB: TCP segments were lost and sent again in 18 of 24 calls",
+    )
     everywhere = [group for group in PAIRS if 2 in group]
     found = odd(record([*devices(), *lossy(*everywhere)]))
     assert {name: f.reasons for name, f in found.items()} == {
         "process 2 (host n2)": ("TCP segments to every other process were lost",)
     }
-    assert odd(record([*devices(), *lossy(*PAIRS, resent=40)])) == {}
-    two = odd(record([*devices()[:2], *pair((0, 1), sent=100, resent=20)], processes=2))
+    assert odd(record([*devices(), *lossy(*PAIRS, calls=4)])) == {}
+    few = pair((0, 1), seconds=0.01, lossy=1)
+    assert odd(record([*devices()[:2], *few], processes=2)) == {}
+    two = odd(record([*devices()[:2], *pair((0, 1), lossy=5)], processes=2))
     assert [f.kind for f in two.values()] == [Kind.LINK]
 
 

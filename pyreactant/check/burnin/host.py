@@ -33,14 +33,14 @@ def resources(root: Path = ROOT) -> dict[str, int]:
     }
 
 
-def segments(root: Path = ROOT) -> tuple[int, int]:
-    """TCP segments that this host sent so far, and sent again; 0 where nobody counts them."""
+def resent(root: Path = ROOT) -> int:
+    """TCP segments that this host sent again so far; 0 where nobody counts them."""
     try:
         lines = (root / "proc/net/snmp").read_text().splitlines()
     except OSError:
-        return 0, 0
+        return 0
     names, values = (line.split() for line in lines if line.startswith("Tcp:"))
-    return int(values[names.index("OutSegs")]), int(values[names.index("RetransSegs")])
+    return int(values[names.index("RetransSegs")])
 
 
 def quoted() -> dict[str, Any] | None:

@@ -78,8 +78,7 @@ class Measure(Plain):
         seconds: Times of single calls: all, or a sample of `KEPT`.
         timed: Number of calls that were timed.
         nbytes: Bytes that each call moved; 0 where it computed.
-        sent: TCP segments that the host sent meanwhile, in a group.
-        resent: Those that it sent again, because nobody confirmed them.
+        lossy: Number of timed calls in which the host sent TCP segments again, in a group.
     """
 
     round: str
@@ -93,8 +92,7 @@ class Measure(Plain):
     seconds: Sequence[float] = ()
     timed: int = 0
     nbytes: int = 0
-    sent: int = 0
-    resent: int = 0
+    lossy: int = 0
 
     def __post_init__(self) -> None:
         seconds = array("d", self.seconds)
@@ -145,8 +143,7 @@ class Measure(Plain):
             digests=digests,
             seconds=seconds,
             timed=self.timed + later.timed,
-            sent=self.sent + later.sent,
-            resent=self.resent + later.resent,
+            lossy=self.lossy + later.lossy,
         )
 
 

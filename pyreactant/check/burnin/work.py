@@ -21,7 +21,7 @@ from ...base.counted import counted
 from ...base.facts import available_memory
 from ...process import progress
 from ..product import whole
-from .host import Gpus, segments
+from .host import Gpus, resent
 from .record import Measure
 from .rounds import Round, What
 
@@ -307,20 +307,20 @@ class Work:
         program = Program(job.what, jax=f"pyreactant.check.burnin.work:{body}")
         executable = self._executable(NamedSharding(mesh, spec), program, [(x, (_AXIS,))], {})
         wrong, seconds = [], []
-        before = segments()
+        lossy = 0
         for repeat in range(REPEATS):
-            began = time.perf_counter()
+            before, began = resent(), time.perf_counter()
             with progress.collective():
                 (result,) = executable.run(x)
                 self._backend.block_until_ready(result)
             if repeat:
                 seconds.append(time.perf_counter() - began)
+                lossy += resent() > before
             wrong += [
                 f"on device {shard.device.position}"
                 for shard in self._backend.addressable_shards(result)
                 if not np.array_equal(shard.data, expected[shard.index])
             ]
-        sent, resent = (now - then for now, then in zip(segments(), before, strict=True))
         return Measure(
             round=job.name,
             process=self._process,
@@ -331,8 +331,7 @@ class Work:
             where=wrong[0] if wrong else "",
             seconds=tuple(seconds),
             nbytes=4 * columns,
-            sent=sent,
-            resent=resent,
+            lossy=lossy,
         )
 
     def _placed(self, mesh: Mesh, matrix: whole.Whole) -> Any:
