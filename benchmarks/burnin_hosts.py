@@ -152,8 +152,8 @@ def slow(place: Place, host: Victim) -> Iterator[Path]:
 
 
 def throttled(group: Path) -> None:
-    (group / "cpu.cfs_period_us").write_text("10000")
-    (group / "cpu.cfs_quota_us").write_text("300")
+    (group / "cpu.cfs_period_us").write_text("40000")
+    (group / "cpu.cfs_quota_us").write_text("1200")
 
 
 @contextlib.contextmanager
@@ -292,12 +292,12 @@ def loaded(place: Place, times: int) -> bool:
     spin = [sys.executable, "-c", "while True: pass"]
     load = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)]
     try:
-        for _ in range(times):
+        for number in range(1, times + 1):
             ended = burn_in(place, Case(EACH), ())
             failed += ended.code != 0
             suspicious += bool(ended.odd)
-            if ended.code or ended.odd:
-                print(f"  {ended.odd}\n{ended.text}", flush=True)
+            text = ended.text if ended.code or ended.odd else ""
+            print(f"  {number}: code {ended.code}, {ended.odd} {text}", flush=True)
     finally:
         for process in load:
             process.kill()

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from pyreactant.check.burnin.certificate import certify
-from pyreactant.check.burnin.host import Gpus, quoted, resent, resources
+from pyreactant.check.burnin.host import Gpus, losses, quoted, resources
 from pyreactant.check.burnin.record import Measure
 from pyreactant.check.burnin.verdict import Finding, State, judge
 
@@ -150,12 +150,12 @@ def test_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["free disk"] > 0
 
 
-def test_segments_that_are_sent_again(tmp_path: Path) -> None:
-    assert resent(tmp_path) == 0
+def test_losses(tmp_path: Path) -> None:
+    assert losses(tmp_path) == 0
     (tmp_path / "proc/net").mkdir(parents=True)
-    lines = "Ip: OutSegs\nIp: 9\nTcp: InSegs OutSegs RetransSegs\nTcp: 7 70 3\nUdp: In\nUdp: 1\n"
-    (tmp_path / "proc/net/snmp").write_text(lines)
-    assert resent(tmp_path) == 3
+    lines = "TcpExt: TCPLossProbes TCPSackRecovery\nTcpExt: 7 3\nIpExt: InNoRoutes\nIpExt: 1\n"
+    (tmp_path / "proc/net/netstat").write_text(lines)
+    assert losses(tmp_path) == 3
 
 
 def test_a_disk_at_its_end_is_suspicious() -> None:

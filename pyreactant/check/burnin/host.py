@@ -33,14 +33,17 @@ def resources(root: Path = ROOT) -> dict[str, int]:
     }
 
 
-def resent(root: Path = ROOT) -> int:
-    """TCP segments that this host sent again so far; 0 where nobody counts them."""
+def losses(root: Path = ROOT) -> int:
+    """How often TCP here saw so far that segments were missing; 0 where nobody counts.
+
+    Segments that are only confirmed late, by a busy host, are sent again without such a gap.
+    """
     try:
-        lines = (root / "proc/net/snmp").read_text().splitlines()
+        lines = (root / "proc/net/netstat").read_text().splitlines()
     except OSError:
         return 0
-    names, values = (line.split() for line in lines if line.startswith("Tcp:"))
-    return int(values[names.index("RetransSegs")])
+    names, values = (line.split() for line in lines if line.startswith("TcpExt:"))
+    return int(values[names.index("TCPSackRecovery")])
 
 
 def quoted() -> dict[str, Any] | None:

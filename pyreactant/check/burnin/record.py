@@ -78,7 +78,7 @@ class Measure(Plain):
         seconds: Times of single calls: all, or a sample of `KEPT`.
         timed: Number of calls that were timed.
         nbytes: Bytes that each call moved; 0 where it computed.
-        lossy: Number of timed calls in which the host sent TCP segments again, in a group.
+        lossy: Number of timed calls in which the host's TCP segments were lost, in a group.
     """
 
     round: str

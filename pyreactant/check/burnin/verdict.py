@@ -38,10 +38,7 @@ DRIFT = 0.25
 
 
 LOSSY, LEAST_LOSSY = 1 / 3, 4
-"""Share and number of calls with lost segments, from which on a link is lossy.
-
-A busy host confirms late now and then, so that some segments are sent again without a loss.
-"""
+"""Share and number of calls with lost segments, from which on a link is lossy."""
 
 
 class State(StrEnum):
@@ -313,9 +310,9 @@ def _links(
 
 
 def _lossy(record: Record) -> dict[tuple[int, ...], str]:
-    """Links whose ends had to send segments again in many calls."""
+    """Links that lose segments in many calls."""
     return {
-        m.group: f"{m.round}: TCP segments were lost and sent again in {m.lossy} of {m.timed} calls"
+        m.group: f"{m.round}: TCP segments were lost in {m.lossy} of {m.timed} calls"
         for m in record.measures
         if len(m.group) == 2 and m.lossy >= LEAST_LOSSY and m.lossy > LOSSY * m.timed
     }

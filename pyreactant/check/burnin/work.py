@@ -21,7 +21,7 @@ from ...base.counted import counted
 from ...base.facts import available_memory
 from ...process import progress
 from ..product import whole
-from .host import Gpus, resent
+from .host import Gpus, losses
 from .record import Measure
 from .rounds import Round, What
 
@@ -309,13 +309,13 @@ class Work:
         wrong, seconds = [], []
         lossy = 0
         for repeat in range(REPEATS):
-            before, began = resent(), time.perf_counter()
+            before, began = losses(), time.perf_counter()
             with progress.collective():
                 (result,) = executable.run(x)
                 self._backend.block_until_ready(result)
             if repeat:
                 seconds.append(time.perf_counter() - began)
-                lossy += resent() > before
+                lossy += losses() > before
             wrong += [
                 f"on device {shard.device.position}"
                 for shard in self._backend.addressable_shards(result)
