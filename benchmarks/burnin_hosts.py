@@ -239,8 +239,15 @@ def burn_in(place: Place, case: Case, victim: Victim) -> Ended:
                 own = dict(case.variables(host)) if (host,) == victim else {}
                 variables = {**environment(**shared), "PYREACTANT_PROCESS_INDEX": str(host), **own}
                 with logs[host].open("w") as log:
-                    output = {"stdout": log, "stderr": subprocess.STDOUT}
-                    processes.append(subprocess.Popen(words, cwd=folder, env=variables, **output))
+                    processes.append(
+                        subprocess.Popen(
+                            words,
+                            cwd=folder,
+                            env=variables,
+                            stdout=log,
+                            stderr=subprocess.STDOUT,
+                        )
+                    )
                 if group and (host,) == victim:
                     (group / "cgroup.procs").write_text(str(processes[-1].pid))
             if group:
