@@ -235,11 +235,8 @@ class Ways:
         if way not in self._identities:
             own = os.lstat(way.python)
             flags = way.environment(self.devices)["XLA_FLAGS"]
-            given = [way.python, own.st_size, own.st_mtime_ns, way.settings, flags]
-            started = self.versions(way)
-            self._identities[way] = [*given, started.get("files")]
-            if way.backend:
-                self._identities[way] += [way.backend, way.platform, started.get("versions")]
+            given = [way.python, own.st_size, own.st_mtime_ns, way.settings, flags, way.backend]
+            self._identities[way] = [*given, way.platform, self.versions(way).get("files")]
         return self._identities[way]
 
     def _child(self, way: Way) -> Child:

@@ -48,9 +48,8 @@ def _start(request: Request) -> None:
 def _versions(request: Request) -> dict[str, Any]:
     _start(request)
     device, versions = devices()[0], current().backend.versions()
-    files = [str(find_place().project)] if request["backend"] == "reactant" else []
-    text = f"{device.platform} ({device.kind})"
-    described = {**versions, "device": text}
+    described = {**versions, "device": f"{device.platform} ({device.kind})"}
+    files = [described, str(find_place().project) if request["backend"] == "reactant" else ""]
     return {"outcome": "ran", "versions": described, "devices": len(devices()), "files": files}
 
 

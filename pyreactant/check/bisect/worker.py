@@ -11,13 +11,12 @@ import logging
 import os
 import queue
 import resource
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -121,8 +120,10 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is reported; no core file
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    requests = os.fdopen(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # Julia would let the pipe not block any more
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    threading.Thread(target=_read, args=(requests, lines), daemon=True).start()
     while True:
         try:
             reply = answer(json.loads(lines.get()))
@@ -136,9 +137,9 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
             answers.flush()
 
 
-def _read(lines: "queue.SimpleQueue[str]") -> None:
+def _read(requests: TextIO, lines: "queue.SimpleQueue[str]") -> None:
     """Read requests; without a parent the process ends, even in a compilation that never does."""
-    for line in sys.stdin:
+    for line in requests:
         lines.put(line)
     os._exit(0)  # an orderly shutdown of the runtime takes time
 
