@@ -16,6 +16,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import bucket, commit
+from pyreactant.arrays.checkpoint import write as writing
 from pyreactant.arrays.checkpoint.bucket import COMMIT, Bucket, one_context, tensorstore
 from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
 from pyreactant.arrays.checkpoint.inspect import verify
@@ -80,7 +81,7 @@ def test_conditions_and_lists(place: Place) -> None:
     """What the writer of a bucket leans on, the same from both."""
     store = tensorstore().KvStore.open(place.folder.spec(), context=one_context()).result()
     absent = store.read("a").result()
-    assert absent.state == "missing"
+    assert (absent.state, absent.stamp.generation) == ("missing", bucket.ABSENT)
     first = store.write("a", b"1", if_equal=absent.stamp.generation).result().generation
     assert first
     assert not store.write("a", b"2", if_equal=absent.stamp.generation).result().generation
@@ -140,7 +141,11 @@ def test_several_processes(place: Place, tmp_path: Path) -> None:
         restore_all={"expected": 4},
     )
     run("restore_all", tmp_path, 1, more=settings, bucket=place.url, restore_all={"expected": 4})
-    wrote = {key.split("/")[1] for key in place.keys("spread") if "ocdbt.process" in key}
+    wrote = {
+        key.split("/")[1].partition("-")[0]
+        for key in place.keys("spread")
+        if "ocdbt.process" in key
+    }
     assert wrote == {f"ocdbt.process_{n}" for n in range(4)}
 
 
@@ -214,11 +219,110 @@ def test_a_writer_of_another_machine(place: Place) -> None:
         with pytest.raises(pr.FileError, match="is written by this process already"):
             fill(place.url, [2])
         lock.write(json.dumps({"host": "n8", "process": 13, "since": 0}).encode())
-        checkpoints.save(2, tree(2))
         with pytest.raises(pr.FileError, match=r"another run \(process 13 on n8, since"):
-            checkpoints.save(3, tree(3))
+            checkpoints.save(2, tree(2))
     assert place.names() == ["1"]
     assert lock.read()[0] is not None
+
+
+TAKER = """
+import sys
+import numpy as np
+import pyreactant as pr
+from pyreactant.arrays.checkpoint import commit
+
+commit._LAPSE = 2.0
+with pr.Checkpoints(sys.argv[1]) as checkpoints:
+    assert checkpoints.restore()["step"] == 1
+    checkpoints.save(2, {"w": np.full(1000, 7, np.float32), "text": "other"})
+"""
+
+
+@pytest.mark.parametrize("phase", ["write_arrays", "merge"])
+def test_a_stopped_writer_goes_on(
+    place: Place, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that took over writes the same step meanwhile, and keeps it."""
+    monkeypatch.setattr(commit, "_RENEWAL", 3600.0)
+
+    def stopped(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        settings = harness.environment(PYREACTANT_PLATFORM="cpu", **place.services.settings)
+        done = harness.run([sys.executable, "-c", TAKER, place.url], env=settings)
+        assert done.returncode == 0, done.stderr
+        for name, value in place.services.settings.items():
+            monkeypatch.setenv(name, value)
+        return going_on(*args, **options)
+
+    fill(place.url, [1])
+    with pr.Checkpoints(place.url) as checkpoints:
+        going_on = getattr(writing, phase)
+        monkeypatch.setattr(writing, phase, stopped)
+        checkpoints.save(2, {"w": np.full(1000, 2, np.float32), "text": "mine"})
+        with pytest.raises(pr.FileError, match=r"another run has taken|Another run wrote it"):
+            checkpoints.save(3, tree(3))
+        with pytest.raises(pr.FileError, match="another run has taken it over and has ended"):
+            checkpoints.save(3, tree(3))
+    assert place.names() == ["1", "2"]
+    found = pr.restore(f"{place.url}/2")
+    assert (set(found["w"].tolist()), found["text"]) == ({7.0}, "other")
+    assert [verdict.damage for verdict in verify(place.folder)] == ["", ""]
+
+
+def test_a_lost_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that was repeated since its answer was lost is no other run's."""
+    write_once = Bucket.write
+
+    def repeated(self: Bucket, data: bytes | None, version: Any = None) -> Any:
+        written = write_once(self, data, version)
+        lost = version is not None and self.name == ".pyreactant-writer"
+        return write_once(self, data, version) if lost else written
+
+    monkeypatch.setattr(commit, "_RENEWAL", 0.2)
+    monkeypatch.setattr(Bucket, "write", repeated)
+    with pr.Checkpoints(place.url) as checkpoints:
+        said = place.folder / ".pyreactant-writer"
+        for _ in range(2):
+            before = said.read()
+            harness.until(lambda before=before: said.read() != before)
+        checkpoints.save(1, tree(1))
+    assert place.names() == ["1"]
+
+
+def test_where_numbers_of_processes_say_nothing(place: Place) -> None:
+    """Containers of one machine, and machines of one name: only silence says who has died."""
+    lock = place.folder / ".pyreactant-writer"
+    who = {"host": os.uname().nodename, "machine": "another", "process": os.getpid(), "since": 0}
+    lock.write(json.dumps(who).encode())
+    assert not commit._is_dead(lock.read_bytes())
+    lock.write(None)
+    assert commit._is_dead(json.dumps(who | {"machine": commit._machine()}).encode())
+
+
+def test_one_name_for_two(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two processes that save one checkpoint at a time, one is refused."""
+    monkeypatch.setattr(Bucket, "exists", lambda folder: False)
+    (place.folder / "one" / "pyreactant-unfinished").write(b"{}")
+    with pytest.raises(pr.FileError, match="one is written by another process; name a new folder"):
+        pr.save(f"{place.url}/one", {"n": 1})
+    assert place.keys("one") == ["pyreactant-unfinished"]
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_no_such_bucket(place: Place) -> None:
+    url = place.url.replace("//bucket/", "//absent/")
+    with pytest.raises(pr.FileError, match=r"NoSuchBucket.*; see whether the bucket exists, and"):
+        pr.save(url, {"n": 1})
+    with pytest.raises(pr.FileError, match="or there is no such bucket"):
+        fill(url, [1])
+
+
+@pytest.mark.parametrize("name", ["GS://bucket/x", "S3://bucket/x", "gs:bucket/x", "s3a:/b/x"])
+def test_what_is_meant_as_a_bucket(name: str) -> None:
+    """It becomes no folder of this machine."""
+    for folder in (name, Path(name)):
+        with pytest.raises(pr.FileError, match="of a bucket as gs://BUCKET/FOLDER"):
+            pr.Checkpoints(folder)
 
 
 def test_what_is_not_whole(place: Place) -> None:
@@ -262,7 +366,7 @@ def test_the_commands(place: Place) -> None:
     code, out, _ = command(place, "verify", place.url)
     assert (code, out.count("whole, 4.0 kB")) == (0, 2)
     for key in place.keys("1/state"):
-        if key.startswith("ocdbt.process_0/d/"):
+        if key.startswith("ocdbt.process_0-") and "/d/" in key:
             file = place.folder / "1/state" / key
             file.write(bytes(len(file.read_bytes())))
     code, out, _ = command(place, "verify", place.url)
@@ -293,7 +397,7 @@ def test_orbax(place: Place, tmp_path: Path) -> None:
         if path.is_file():
             at = place.folder / "plain" / str(path.relative_to(tmp_path / "plain"))
             at.write(path.read_bytes())
-    (place.folder / "plain" / COMMIT).write_text("", "utf-8")
+    (place.folder / "plain" / COMMIT).write(b"")
     assert pr.restore(f"{place.url}/plain")["w"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -323,7 +427,7 @@ def test_a_service_that_refuses_or_fails(place: Place, monkeypatch: pytest.Monke
             pr.restore(f"{place.url}/1")
     finally:
         storage.faults.clear()
-    storage.away = "ocdbt.process_0/d/"
+    storage.away = "ocdbt.process_0-"
     try:
         with pytest.raises(pr.FileError, match=f"{place.url}/1/state: cannot be read now.*503"):
             pr.restore(f"{place.url}/1")

@@ -22,7 +22,10 @@ COMMIT = "commit_success.txt"
 TENSORSTORE_ERRORS = (ValueError, OSError, RuntimeError, IndexError)
 
 _URL = re.compile(r"(gs|s3):/{1,2}([a-z0-9][-_.a-z0-9]{1,220}[a-z0-9])/(.+?)/*")  # a Path has one /
-_RETRIES = 8
+ABSENT = b"\x02"
+"""The version that tensorstore gives to no object."""
+
+_RETRIES = 6
 """Tries of a request that fails in passing; the last comes after about a minute."""
 
 _context: Any = None
@@ -173,8 +176,10 @@ class Bucket:
         return stamp.generation or None
 
     def write_text(self, text: str, encoding: str) -> None:
-        """Write the object."""
-        self.write(text.encode(encoding))
+        """Make the object; FileExistsError if another one is there."""
+        data = text.encode(encoding)
+        if self.write(data, ABSENT) is None and self.read()[0] != data:
+            raise FileExistsError(errno.EEXIST, "Another run wrote it", str(self))
 
     def delete_below(self, *, but: str = "") -> None:
         """Delete all keys in it, one of them last."""

@@ -22,7 +22,7 @@ from ...base.errors import FileError, PyReactantError
 from ...base.files import sync
 from . import format
 from .agree import host
-from .bucket import COMMIT, Bucket
+from .bucket import ABSENT, COMMIT, Bucket
 from .folder import Folder, is_whole
 from .store import DamageError
 
@@ -81,9 +81,17 @@ class Writer(ABC):
     def clean(self) -> None:
         """Delete what earlier runs left."""
 
+    def check(self) -> None:  # noqa: B027
+        """Refuse to go on if another run has taken the folder over."""
+
     @abstractmethod
-    def begin(self, target: Any, item: str) -> str:
-        """Prepare a step; the name under which its files are written."""
+    def begin(self, target: Any, item: str) -> list[str]:
+        """Prepare a step.
+
+        Returns:
+            The name under which its files are written, and what the names of its databases end
+            with. Nobody else writes under both, even a run that is taken over.
+        """
 
     @abstractmethod
     def sees(self, name: str) -> bool:
@@ -143,10 +151,10 @@ class DiskWriter(Writer):
             if _OURS.fullmatch(path.name):
                 shutil.rmtree(path)
 
-    def begin(self, target: Path, item: str) -> str:
+    def begin(self, target: Path, item: str) -> list[str]:
         name = f"{target.name}{format.TEMPORARY}-{secrets.token_hex(4)}"
         (self._folder / name / item).mkdir(parents=True)
-        return name
+        return [name, ""]
 
     def sees(self, name: str) -> bool:
         return (self._folder / name).is_dir()
@@ -180,12 +188,16 @@ class BucketWriter(Writer):
     _version: Any = None
     """Of the object by which this run says so; None once another run has written it."""
 
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self._token = secrets.token_hex(8)
+
     def _take(self) -> None:
         holder, version = (self._folder / _WRITER).read()
         if holder is not None and not _is_dead(holder):
             version = self._lapsed(version)
         since = time.time()
-        self._version = (self._folder / _WRITER).write(_told(since), version)
+        self._version = self._say(since, version)
         if self._version is None:  # another run was faster
             raise self._lost()
         self._ended = threading.Event()
@@ -209,10 +221,30 @@ class BucketWriter(Writer):
     def _renew(self, since: float) -> None:
         while self._version is not None and not self._ended.wait(_RENEWAL):
             with contextlib.suppress(OSError):  # the next time may be better
-                self._version = (self._folder / _WRITER).write(_told(since), self._version)
+                self._version = self._say(since, self._version)
+
+    def _say(self, since: float, version: Any) -> Any:
+        """Say that this run writes, in place of a version; None if another run does."""
+        said = self._folder / _WRITER
+        if (latest := said.write(_told(since, self._token), version)) is not None:
+            return latest
+        holder, latest = said.read()  # a try whose answer was lost has changed the version, too
+        return latest if self._is_mine(holder) else None
+
+    def _is_mine(self, holder: bytes | None) -> bool:
+        return json.loads(holder or b"{}").get("token") == self._token
 
     def _lost(self) -> FileError:
-        return _taken(self._folder, (self._folder / _WRITER).read()[0] or b"")
+        if (holder := (self._folder / _WRITER).read()[0]) is not None:
+            return _taken(self._folder, holder)
+        return FileError(
+            f"{self._folder}: {_WRITER} is not there, so another run has taken it over and has "
+            "ended, or there is no such bucket; end this run, or name another folder"
+        )
+
+    def check(self) -> None:
+        if self._writes and not self._is_mine((self._folder / _WRITER).read()[0]):
+            raise self._lost()
 
     def _free(self) -> None:
         self._ended.set()
@@ -230,26 +262,30 @@ class BucketWriter(Writer):
                     else:
                         step.delete_below(but=_UNFINISHED)
 
-    def begin(self, target: Bucket, item: str) -> str:
-        (target / _UNFINISHED).write(_told())
-        return target.name
+    def begin(self, target: Bucket, item: str) -> list[str]:
+        self.check()
+        begun = target / _UNFINISHED
+        if begun.write(_told(), None if self._writes else ABSENT) is None:
+            raise FileError(f"{target} is written by another process; name a new folder")
+        return [target.name, f"-{secrets.token_hex(4)}"]
 
     def sees(self, name: str) -> bool:
         return (self._folder / name / _UNFINISHED).is_file()
 
     def finish(self, target: Bucket, name: str, item: str) -> None:
-        if self._writes and not _is_mine((self._folder / _WRITER).read()[0]):
-            raise self._lost()
+        self.check()
         text = f"Checkpoint commit was successful to {target}"
         for folder in (target / item, target):
             (folder / COMMIT).write_text(text, "utf-8")
         (target / _UNFINISHED).write(None)
 
     def drop(self, name: str) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, FileError):
+            self.check()  # else it is the step of the run that has the folder now
             (self._folder / name).delete_below(but=_UNFINISHED)
 
     def delete(self, step: Bucket) -> None:
+        self.check()
         (step / _UNFINISHED).write(_told())
         (step / COMMIT).write(None)
         step.delete_below(but=_UNFINISHED)
@@ -274,9 +310,11 @@ def unwritable(target: Folder, nbytes: int = 0) -> Iterator[None]:
         raise
     except OSError as error:
         needs = f"this process writes {nbytes} bytes there: " if nbytes else ""
+        advice = "free some space, or name a folder that can be written"
+        if isinstance(target, Bucket):
+            advice = "see whether the bucket exists, and lets this login write"
         raise FileError(
-            f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}free "
-            "some space, or name a folder that can be written"
+            f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}{advice}"
         ) from None
     except DamageError as error:
         raise FileError(
@@ -299,23 +337,27 @@ def writer_of(folder: Folder) -> Writer:
     return BucketWriter(folder) if isinstance(folder, Bucket) else DiskWriter(folder)
 
 
-def _told(since: float | None = None) -> bytes:
+def _told(since: float | None = None, token: str = "") -> bytes:
     """What the writer says of itself: each time something else, which makes another version."""
     now = time.time()
-    who = {"host": host(), "process": os.getpid(), "since": since or now, "renewed": now}
-    return json.dumps(who).encode()
+    who = {"host": host(), "machine": _machine(), "process": os.getpid(), "token": token}
+    return json.dumps({**who, "since": since or now, "renewed": now}).encode()
 
 
-def _is_mine(holder: bytes | None) -> bool:
-    told = json.loads(holder or b"{}")
-    return (told.get("host"), told.get("process")) == (host(), os.getpid())
+def _machine() -> str:
+    """What has the numbers of processes: containers have their own, and names of hosts repeat."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return host()
 
 
 def _is_dead(holder: bytes) -> bool:
     """Whether the holder was a process of this machine, and is no more."""
     try:
         told = json.loads(holder)
-        if told["host"] != host():
+        if told["machine"] != _machine():
             return False
         if told["process"] == os.getpid():  # the number came again, as in a restarted container
             return True

@@ -25,7 +25,7 @@ _REQUESTS = 32
 _SHOWN = 20
 """Names that a message has."""
 
-_URL = re.compile(r"[a-z0-9]+://|(gs|s3):/")  # a Path has one slash
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/|(gs|s3):", re.IGNORECASE)  # a Path has one slash
 _UNREADABLE = "cannot be read ({}); let its files be read by this user, or name another folder"
 
 

@@ -253,6 +253,7 @@ class Checkpoints:
         equal_trees([f"{step} {digest}" for step, digest in rows])
         number = rows[0][0]
         with unwritable(self.folder):
+            self._writer.check()
             target, steps = self.folder / str(number), steps_in(self.folder, self._item)
             if target.exists() and number not in steps:
                 raise FileError(f"{target} exists and is no whole step; move it away")

@@ -136,11 +136,11 @@ def write(
     what = f"save {target.name}"
     first = agreement.process == 0
 
-    def start() -> str:
+    def start() -> list[str]:
         with unwritable(target, taken.nbytes):
-            return writer.begin(target, item) if first else ""
+            return writer.begin(target, item) if first else []
 
-    name = agreement.round(what, start, lambda names: names[0])
+    name, end = agreement.round(what, start, lambda rows: rows[0])
     temporary = target.parent / name
     folder = temporary / item
     try:
@@ -152,7 +152,7 @@ def write(
             writes = bool(taken.pieces) or first
             with unwritable(target, taken.nbytes):
                 if writes:
-                    part = _database(folder, agreement.process)
+                    part = folder / f"ocdbt.process_{agreement.process}{end}"
                     part.mkdir()
                     write_arrays(part, taken.arrays, taken.pieces, describe=first)
                     _sync(part / "d", part)
@@ -165,7 +165,9 @@ def write(
         def finish() -> None:
             if first:
                 with unwritable(target, taken.nbytes):
-                    _finish(temporary, item, taken, [_database(folder, n) for n in wrote])
+                    writer.check()
+                    parts = [folder / f"ocdbt.process_{n}{end}" for n in wrote]
+                    _finish(temporary, item, taken, parts)
                     writer.finish(target, name, item)
 
         agreement.round(what, finish)
@@ -183,11 +185,6 @@ def _shared(rows: Sequence[Sequence[Any]], target: Folder) -> None:
             f"{rows[0][0]} wrote there is not seen by {', '.join(blind[:20])}; name a folder on a "
             "shared file system"
         )
-
-
-def _database(folder: Folder, process: int) -> Folder:
-    """The database of one process."""
-    return folder / f"ocdbt.process_{process}"
 
 
 def _finish(temporary: Folder, item: str, taken: Snapshot, parts: Sequence[Folder]) -> None:
