@@ -96,7 +96,7 @@ class Bucket:
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
     def __truediv__(self, name: str) -> "Bucket":
-        return replace(self, key=f"{self.key}/{name}")
+        return replace(self, key=f"{self.key}/{name}".lstrip("/"))
 
     @property
     def name(self) -> str:
