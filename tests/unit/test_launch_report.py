@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -226,12 +228,20 @@ def test_a_report_that_cannot_be_written(
     broken().write(tmp_path)
     before = (tmp_path / "report.json").read_bytes()
 
-    def half(path: Path, content: str, **_: object) -> None:
-        with path.open("w") as file:
-            file.write(content[: len(content) // 2])
-        raise OSError(28, os.strerror(28))
+    opens = Path.open
 
-    monkeypatch.setattr(Path, "write_text", half)
+    def full(path: Path, mode: str = "r", **more: Any) -> Any:
+        file = opens(path, mode, **more)
+
+        def half(lines: Iterable[str]) -> None:
+            content = "".join(lines)
+            file.write(content[: len(content) // 2])
+            raise OSError(28, os.strerror(28))
+
+        monkeypatch.setattr(file, "writelines", half)
+        return file
+
+    monkeypatch.setattr(Path, "open", full)
     assert not broken(5).write(tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "report.json", "report.txt"]
