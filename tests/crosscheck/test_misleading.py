@@ -121,6 +121,17 @@ def skipped(x: Any, of: Any, step: float = 0.3) -> Any:
     return x - step * of.tanh(x @ x)
 
 
+def doubled(x: Any, of: Any, least: float = 0.25) -> Any:
+    """A threshold that moved is no factor, though all wrong elements have one."""
+    return of.where(x > least, 2.0 * x, x)
+
+
+def decayed(x: Any, of: Any, decay: float = 0.05) -> Any:
+    """A term that is left out is no factor, though it is a multiple of the rest."""
+    y = of.tanh(x)
+    return y + decay * y
+
+
 FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (weights, {"mask": 1}, Kind.MASK),
     (weights, {"mask": -1}, Kind.MASK),
@@ -150,6 +161,8 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (squares, {"least": -9.0}, Kind.UNKNOWN),
     (noisy, {"noise": 1e-3}, Kind.UNKNOWN),
     (skipped, {"step": 0.0}, Kind.UNKNOWN),
+    (doubled, {"least": 0.5}, Kind.UNKNOWN),
+    (decayed, {"decay": 0.0}, Kind.UNKNOWN),
 ]
 
 
@@ -166,3 +179,19 @@ def test_no_name_misleads(function: Any, changed: dict[str, Any], kind: Kind) ->
     assert diagnosis_of(scene.run).passed
     found = diagnosis_of(scene.with_blocks(instead(partial(oracle, **changed))(scene)))
     assert found.kind == kind, found.text
+
+
+def test_zeros_of_a_lookup_are_no_unwritten_memory() -> None:
+    def oracle(table: Any, at: Any) -> Any:
+        return table[at] * 2.0
+
+    def none_there(table: Any, at: Any) -> Any:
+        return np.zeros((len(at), table.shape[1]), np.float32)
+
+    program = pr.Program(
+        "lookup", jax=oracle, oracle=oracle, inputs=(("n", "n"), pr.Integers(0, 8, shape=("n",)))
+    )
+    scene = Scene.of(program, 32)
+    assert diagnosis_of(scene.run).passed
+    found = diagnosis_of(scene.with_blocks(instead(none_there)(scene)))
+    assert found.kind == Kind.UNKNOWN, found.text

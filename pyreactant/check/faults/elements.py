@@ -39,7 +39,9 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
         beside = "" if number is None else f", without the part that input {number} does not change"
         factor = _factor(change, scaled, wrong.wrong, None)
         if factor is not None and _holds(wrong, offset, scaled, factor, 1):
-            yield _named(wrong, complex(factor.flat[0]), beside)
+            kind, text = _named(wrong, complex(factor.flat[0]), beside)
+            # What leaves other elements right may be a threshold that moved.
+            yield (kind if _fits_all(wrong, offset, scaled, factor) else Kind.UNKNOWN), text
             return
         for axis in range(wrong.values.ndim - 1, -1, -1) if wrong.values.ndim > 1 else ():
             rows = _factor(change, scaled, wrong.wrong, axis)
@@ -95,6 +97,13 @@ def _factor(
         # A line without a wrong element keeps its values.
         factor = np.where(squares > 0, products / squares, 1.0)
     return factor if np.isfinite(factor).all() else None
+
+
+def _fits_all(wrong: Wrong, offset: np.ndarray, scaled: np.ndarray, factor: np.ndarray) -> bool:
+    """Whether a factor changes no element that is right."""
+    with np.errstate(all="ignore"):
+        value = offset + scaled * factor
+    return not (wrong_elements(value.astype(wrong.values.dtype), wrong.right) & ~wrong.wrong).any()
 
 
 def _holds(

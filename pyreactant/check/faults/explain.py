@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from ...arrays.dtypes import finfo, is_float, wide
+from ...arrays.dtypes import as_dtype, finfo, is_float, wide
 from ...arrays.sharding import Device, Index, Shard, plain_index
 from ...arrays.text import block_text
 from ...base.counted import counted
@@ -94,8 +94,19 @@ _NEAR = 4.0  # units in the last place
 def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
     text = looks_uninitialised(wrong.values, wrong.right)
     # Without a denominator, numbers may be large; zeros are a multiple of all numbers.
-    if text and not (wrong.values[wrong.wrong].any() and is_multiple(wrong)):
-        yield Kind.UNINITIALISED, text
+    holds_zeros = not wrong.values[wrong.wrong].any()
+    if text and (holds_zeros or not is_multiple(wrong)):
+        # A device's part of a table gives zeros for the indices of the others' parts.
+        looks_up = holds_zeros and is_float(wrong.values.dtype) and _has_indices(wrong)
+        yield Kind.UNKNOWN if looks_up else Kind.UNINITIALISED, text
+
+
+def _has_indices(wrong: Wrong) -> bool:
+    """Whether a user's program has an argument of whole numbers."""
+    plans = wrong.subject.input_plans
+    return wrong.subject.operations is not None and any(
+        not is_float(as_dtype(plan.dtype)) for plan in plans
+    )
 
 
 def _stale(wrong: Wrong) -> Iterator[Reason]:

@@ -449,6 +449,10 @@ def _other_sign(ufunc: Any, other: Any) -> Rule:
     def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
         text = f"with {other.__name__} instead of {ufunc.__name__}"
         yield Kind.FACTOR, text, lambda: other(*args)
+        x, y = args
+        if np.ndim(x) >= np.ndim(y) and not (_is_small(y) or _is_mask(y)):
+            # A lost term that is a multiple of the rest would look like a factor.
+            yield Kind.UNKNOWN, f"without the second operand of {ufunc.__name__}", lambda: x * 1
         if ufunc is np.add:
             yield from _summand(args, options, counts)
 
@@ -504,7 +508,8 @@ def _of_parts(
             lost = f"with a sum that lacks {part}"
             yield Kind.PARTS, lost, lambda piece=piece: reduced(x) - reduced(piece)
     if name == "sum":
-        yield Kind.PARTS, f"with {n} times the sum over dimension {axis}", lambda: reduced(x) * n
+        # As a sum over devices with equal values has that is omitted or done twice.
+        yield Kind.FACTOR, f"with {n} times the sum over dimension {axis}", lambda: reduced(x) * n
 
 
 def _matmul(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:

@@ -17,7 +17,7 @@ from ..bounds.expected import Expected
 from ..oracle.sources import Only, alone, masked
 from ..records.verdict import ArrayPlan, Kind
 from ..regions import whole_index
-from .subject import Reason, Wrong, explains
+from .subject import Reason, Wrong, explains, fits
 
 _MOST_PARTS = 64
 _NEAR_WHOLE = 0.1
@@ -82,7 +82,8 @@ def equal_parts(wrong: Wrong) -> Iterator[Reason]:
     In a user's program it may as well be a factor that is left out or used twice.
     """
     mesh = wrong.subject.plan.sharding.mesh
-    kind = Kind.MISSING_REDUCTION if wrong.subject.operations is None else Kind.FACTOR
+    users = wrong.subject.operations is not None
+    kind = Kind.FACTOR if users else Kind.MISSING_REDUCTION
     for count in range(1, len(mesh.axis_names) + 1):
         for axes in itertools.combinations(mesh.axis_names, count):
             n = math.prod(mesh.axis_size(axis) for axis in axes)
@@ -91,7 +92,9 @@ def equal_parts(wrong: Wrong) -> Iterator[Reason]:
                 (1 / n, f"it is 1/{n} of the right value, as if the sum over {over} were missing"),
                 (n, f"it is {n} times the right value, as if summed twice over {over}"),
             ):
-                if n > 1 and wrong.holds(times(wrong.right, factor)):
+                faulty = times(wrong.right, factor)
+                # A factor changes all elements; a threshold that moved changes some.
+                if n > 1 and wrong.holds(faulty) and (not users or fits(wrong.values, faulty)):
                     yield kind, text
                     return
 
