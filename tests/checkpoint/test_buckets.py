@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -349,6 +350,26 @@ def test_what_is_not_whole(place: Place) -> None:
         with pytest.raises(pr.FileError, match="2 is newer than the step that was restored, and a"):
             checkpoints.save(3, tree(3))
     assert place.names() == ["1", "2"]
+
+
+@pytest.mark.parametrize("place", ["gs"], indirect=True)
+def test_arrays_are_opened_side_by_side(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket answers each request after a while; one after the other takes minutes."""
+    pr.save(f"{place.url}/many", {f"leaf{n}": np.full(1000, n) for n in range(60)})
+    answer, asked, peak = buckets._Handler._is_refused, set[int](), 0
+
+    def slow(handler: Any) -> bool:
+        nonlocal peak
+        asked.add(id(handler))
+        peak = max(peak, len(asked))
+        time.sleep(0.02)
+        asked.discard(id(handler))
+        return answer(handler)
+
+    monkeypatch.setattr(buckets._Handler, "_is_refused", slow)
+    found = pr.restore(f"{place.url}/many")
+    assert [found[f"leaf{n}"][0] for n in range(60)] == list(range(60))
+    assert peak > 5
 
 
 def command(place: Place, *words: str) -> tuple[int, str, str]:

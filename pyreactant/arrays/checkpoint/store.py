@@ -163,13 +163,9 @@ class Reader:
         except TENSORSTORE_ERRORS as error:
             raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
-    def open(self, name: str) -> Any:
-        """An array as tensorstore has it.
-
-        Raises:
-            DamageError: It cannot be opened.
-        """
-        if name not in self._opened:
+    def begin(self, names: Iterable[str]) -> None:
+        """Begin to open arrays, all at a time: a bucket answers each after a while."""
+        for name in set(names) - self._opened.keys():
             spec = {
                 "driver": self._driver,
                 "kvstore": {**self._base, "path": self._path(name)},
@@ -178,6 +174,14 @@ class Reader:
             self._opened[name] = tensorstore().open(
                 spec, context=one_context(), open=True, read=True
             )
+
+    def open(self, name: str) -> Any:
+        """An array as tensorstore has it.
+
+        Raises:
+            DamageError: It cannot be opened.
+        """
+        self.begin([name])
         try:
             return self._opened[name].result()
         except TENSORSTORE_ERRORS as error:
@@ -224,6 +228,7 @@ class Ahead:
 
     def __init__(self, reader: Reader, requests: Sequence[tuple[str, Index, Array]]) -> None:
         self._reader = reader
+        reader.begin(name for name, _, _ in requests)
         self._left = self._parts(requests)
         self._begun: deque[tuple[_Part, Any]] = deque()
         self._bytes = 0
