@@ -1,6 +1,7 @@
 """Programs that the tests cut down."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,4 +109,13 @@ tangent = pr.Program(
     jax="tests.bisect.programs:tanh_and_sum",
     oracle="tests.bisect.programs:tanh_and_sum_in_numpy",
     inputs=SHAPES[:1],
+)
+
+halved = pr.Program(
+    "halved",
+    jax="jax.numpy:matmul",
+    julia="WrongBodies.half_a_sum",
+    julia_project=str(Path(__file__).parents[1] / "crosscheck" / "WrongBodies"),
+    oracle="numpy:matmul",
+    inputs=SHAPES,
 )

@@ -68,3 +68,14 @@ def test_sizes_that_are_reversed(fault: str, tmp_path: Path) -> None:
     else:
         assert result["cause"] == "runtime"
         assert result["lowered"].startswith("it is right on platform=cpu")
+
+
+@pytest.mark.julia
+@pytest.mark.timeout(0)
+def test_a_julia_body_is_wrong(named_julia: None, tmp_path: Path) -> None:
+    options = ("--bad", "backend=reactant", "--size", "4")
+    result = found(tmp_path, *options, program="tests.bisect.programs:halved")
+    assert (result["outcome"], result["bad"]) == ("ran", "backend=reactant")
+    assert result["smallest"] == "size 2, float32, mesh 1x1, ordinary inputs"
+    assert result["versions"]["Reactant"].endswith("+standin")
+    assert result["cause"] == "runtime"  # the stand-in writes no text of this body
