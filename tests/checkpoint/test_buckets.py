@@ -459,5 +459,11 @@ def test_a_service_that_refuses_or_fails(place: Place, monkeypatch: pytest.Monke
     try:
         with pytest.raises(pr.FileError, match=f"{place.url}/1/state: cannot be read now.*503"):
             pr.restore(f"{place.url}/1")
+        storage.away = "array_metadatas/process_0"  # which is no damage
+        with pytest.raises(pr.FileError, match=f"{place.url}/1/state: cannot be read .*503"):
+            pr.restore(f"{place.url}/1")
+        storage.away = "unfinished"
+        with pytest.raises(pr.FileError, match=f"{place.url}/2: cannot be written on .*503"):
+            pr.save(f"{place.url}/2", {"n": 1})
     finally:
         storage.away = "none"

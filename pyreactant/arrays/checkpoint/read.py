@@ -139,7 +139,7 @@ def _digests(folder: Folder) -> Digests | None:
     for name, digest in digests.files.items():
         try:
             now = format.digest((folder / name).read_bytes())
-        except OSError:
+        except FileNotFoundError:
             raise DamageError(f"the file {name} is missing") from None
         if now != digest:
             raise DamageError(f"the file {name} has changed since it was written")

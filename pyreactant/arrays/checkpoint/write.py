@@ -144,9 +144,12 @@ def write(
     temporary = target.parent / name
     folder = temporary / item
     try:
-        agreement.round(
-            what, lambda: [host(), writer.sees(name)], lambda rows: _shared(rows, target)
-        )
+
+        def sees() -> list[Any]:
+            with unwritable(target):
+                return [host(), writer.sees(name)]
+
+        agreement.round(what, sees, lambda rows: _shared(rows, target))
 
         def blocks() -> bool:
             writes = bool(taken.pieces) or first
@@ -269,7 +272,8 @@ def snapshot(running: Running, tree: Any) -> Snapshot:
 def _check_names(keys: Sequence[Keys]) -> None:
     if () in keys:
         raise InvalidArgumentError(
-            'save takes a tree of arrays, got a single one; give a dictionary such as {"x": x}'
+            "save takes a tree of arrays, got a single one or none; give a dictionary such as "
+            '{"x": x}'
         )
     seen: dict[str, Keys] = {}
     for where in keys:
