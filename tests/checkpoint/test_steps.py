@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.checkpoint import steps
+from pyreactant.arrays.checkpoint import write as writing
 from pyreactant.arrays.checkpoint.commit import writer_of
 from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
 from pyreactant.arrays.checkpoint.inspect import verify
@@ -347,3 +349,29 @@ def test_an_error_of_the_loop_does_not_hide_that_a_step_was_not_saved(tmp_path: 
         loop()
     said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
     assert any("run" in words for words in said), said
+
+
+def test_ctrl_c_while_a_save_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that is being written becomes whole, and the folder stays locked until then."""
+    going_on, waits = writing.write_arrays, threading.Event()
+
+    def slow(*args: Any, **options: Any) -> Any:
+        waits.wait()
+        return going_on(*args, **options)
+
+    monkeypatch.setattr(writing, "write_arrays", slow)
+    timers = [
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)),
+        threading.Timer(1.5, waits.set),
+    ]
+
+    def loop() -> None:
+        with pr.Checkpoints(tmp_path) as checkpoints:
+            checkpoints.save(1, {"n": 1})
+            for timer in timers:
+                timer.start()
+            checkpoints.save(2, {"n": 2})
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".pyreactant-writer", "1"]

@@ -87,7 +87,7 @@ class Checkpoints:
         self._every_seconds, self._every_steps = every_seconds, every_steps
         self._agreement: Agreement | None = None
         self._writer = writer_of(self.folder)
-        self._thread: threading.Thread | None = None
+        self._written = _no_save()
         self._failure: Exception | None = None
         self._last: int | None = None  # the step after which the next one comes
         self._pace = _Pace(every_seconds)
@@ -112,7 +112,7 @@ class Checkpoints:
             self._writer.free()
             raise
         self._agreement, self._last = agreement, steps[-1] if steps else None
-        self._thread = self._failure = None  # of an earlier with statement
+        self._written, self._failure = _no_save(), None  # not of an earlier with statement
         self._pace.start()
         return self
 
@@ -125,15 +125,15 @@ class Checkpoints:
         try:
             if error is None:
                 self._finish()
-            elif self._thread is not None:
-                self._thread.join(_AFTER_ERROR)
+            else:
+                self._written.wait(_AFTER_ERROR)
                 if self._failure is not None:
                     error.add_note(f"the step {self._last} was not saved: {self._failure}")
-                if self._thread.is_alive():
+                if not self._written.is_set():
                     error.add_note(f"the step {self._last} was still being written")
         finally:
             self._agreement = None
-            if self._thread is None or not self._thread.is_alive():
+            if self._written.is_set():
                 self._writer.free()  # else the system does it at the end of the process
 
     def restore(self, like: Any = None, shardings: Any = None, *, step: int | None = None) -> Any:
@@ -227,10 +227,9 @@ class Checkpoints:
         agreement.round(f"save {step}", prepare, self._begin)
         self._last = step
         self._pace.start(agreement)
-        self._thread = threading.Thread(
-            target=self._write, args=(agreement, step, taken), name="pyreactant save", daemon=True
-        )
-        self._thread.start()
+        self._written = threading.Event()
+        args = (agreement, step, taken, self._written)
+        threading.Thread(target=self._write, args=args, name="pyreactant save", daemon=True).start()
         return True
 
     def _opened(self) -> Agreement:
@@ -244,8 +243,8 @@ class Checkpoints:
     def _is_due(self, agreement: Agreement, step: int) -> bool:
         if self._every_seconds is None and self._every_steps is None:
             return True
-        writes = self._thread is not None and self._thread.is_alive()
-        timely = self._every_seconds is not None and self._pace.is_over(agreement, not writes)
+        written = self._written.is_set()
+        timely = self._every_seconds is not None and self._pace.is_over(agreement, written)
         return timely or (self._every_steps is not None and step % self._every_steps == 0)
 
     def _begin(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -263,15 +262,15 @@ class Checkpoints:
 
     def _finish(self) -> None:
         """Wait for the step that is being written, and raise its failure once."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._written.wait()  # after a Ctrl-C in `Thread.join` Python takes the thread for dead
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     @progress.storing()
-    def _write(self, agreement: Agreement, step: int, taken: Snapshot) -> None:
+    def _write(
+        self, agreement: Agreement, step: int, taken: Snapshot, written: threading.Event
+    ) -> None:
         try:
             target = self.folder / str(step)
             write(agreement, self._writer, target, taken, item=self._item)
@@ -279,6 +278,8 @@ class Checkpoints:
                 self._delete_old(agreement, step, taken, self._keep)
         except Exception as error:  # raised in the loop's thread, by `_finish`
             self._failure = error
+        finally:
+            written.set()
 
     def _delete_old(self, agreement: Agreement, step: int, taken: Snapshot, keep: int) -> None:
         what = f"clean after {step}"
@@ -337,6 +338,13 @@ class _Pace:
             return [ready, 1]
         each = max(passed / calls, 1e-9)
         return [False, max(1, int(min(left / each, self._seconds / _PARTS / each, calls)))]
+
+
+def _no_save() -> threading.Event:
+    """As after a save: there is nothing to wait for."""
+    written = threading.Event()
+    written.set()
+    return written
 
 
 def _whole(step: Any) -> int:
