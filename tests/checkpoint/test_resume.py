@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,3 +69,33 @@ def test_the_example_goes_on_bit_for_bit(tmp_path: Path) -> None:
     whole = run(command(tmp_path / "other", 2, steps), env=environment(), timeout=300)
     assert whole.returncode == 0, whole.stderr
     assert last_bits(last.stdout, steps) == last_bits(whole.stdout, steps)
+
+
+MOVES = """
+import sys
+import pyreactant as pr
+
+mesh = pr.Mesh((-1,), ("d",))
+tree = pr.restore(sys.argv[1], shardings=pr.NamedSharding(mesh, ()))
+assert type(tree["w"]) is pr.ShardedArray
+pr.save(sys.argv[2], tree)
+"""
+
+
+@pytest.mark.julia
+@pytest.mark.timeout(0)
+def test_the_state_goes_through_the_other_runtime(named_julia: None, tmp_path: Path) -> None:
+    """Reactant restores what the example saved on JAX, saves it, and the example goes on there."""
+    moved, other = tmp_path / "moved", tmp_path / "other"
+    moved.mkdir()
+    other.mkdir()
+    first = run(command(tmp_path, 2, 40), env=environment(), timeout=300)
+    assert first.returncode == 0, first.stderr
+    step = f"steps/{latest(tmp_path)}"
+    argv = [sys.executable, "-c", MOVES, str(tmp_path / step), str(moved / step)]
+    settings = {"PYREACTANT_BACKEND": "reactant", "PYREACTANT_PLATFORM": "cpu"}
+    went = run(argv, env=environment(PYREACTANT_NUM_CPU_DEVICES="4", **settings), timeout=1800)
+    assert went.returncode == 0, went.stderr
+    last = run(command(moved, 1, 60), env=environment(), timeout=300)
+    whole = run(command(other, 2, 60), env=environment(), timeout=300)
+    assert last_bits(last.stdout, 60) == last_bits(whole.stdout, 60)
