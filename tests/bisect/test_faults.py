@@ -50,6 +50,40 @@ def test_calls_that_the_time_limit_ended_go_on(tmp_path: Path) -> None:
     assert json.loads(ended.stdout) == found(tmp_path, *options, "--out", "whole")
 
 
+def test_another_question_does_not_get_an_earlier_answer(tmp_path: Path) -> None:
+    python = wrong_python(tmp_path / "wrong", replace=TANH)
+    options, out = ("--bad", f"python={python}", "--size", "4"), tmp_path / "bisect"
+    result = found(tmp_path, *options)
+    files = [out / name for name in ("bisect.json", "report.md", "show.py")]
+    # The same question leaves its result until there is another one.
+    assert bisect(LAYERS, *options, "--timeout", "10ms", folder=tmp_path).returncode == 7
+    assert all(file.exists() for file in files)
+    runs = kept(out)
+    for other in (
+        ("--size", "8", "--timeout", "10ms"),
+        ("--size", "4", "--good", "plugin=/bin/sh"),
+    ):
+        bisect(LAYERS, "--bad", f"python={python}", *other, folder=tmp_path)
+        assert not any(file.exists() for file in files)
+        assert runs.items() <= kept(out).items()
+        assert found(tmp_path, *options) == result
+    # Nor does it if the same way is right now.
+    wrong_python(tmp_path / "wrong", replace=[["stablehlo.nothing", ""]])
+    assert bisect(LAYERS, *options, folder=tmp_path).returncode == 2
+    assert not any(file.exists() for file in files)
+
+
+def test_a_hang_is_waited_for_once(tmp_path: Path) -> None:
+    """Later, a module has the time that the right way took, many times over."""
+    python = wrong_python(tmp_path / "wrong", replace=TANH, hang=True)
+    options = ("--bad", f"python={python}", "--size", "4", "--each", "60s")
+    result = found(tmp_path, *options, program="tests.bisect.programs:tangent")
+    assert (result["outcome"], result["operations"]) == ("hang", ["stablehlo.tanh"])
+    runs = [json.loads(path.read_text()) for path in (tmp_path / "bisect/runs").glob("*.json")]
+    within = sorted(run["within"] for run in runs if run["outcome"] == "hang")
+    assert (within[-1], within[-2] < 60) == (60, True)
+
+
 def on_small_disk(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
     """Two calls: the disk is full in the first one, and cleared before the second one."""
     disk, command = folder / "disk", [sys.executable, "-m", "pyreactant", "bisect"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bisect.test_bisect import LAYERS, bisect, found, ran
 
-CLIENT_CREATE, CLIENT_COMPILE = 10, 20  # places in PJRT_Api
+CREATE, COMPILE, EXECUTE = 10, 20, 55  # places in PJRT_Api
 PLAIN = {"XLA_FLAGS": ""}  # the plugin's XLA does not know all flags of jaxlib's
 
 
@@ -54,14 +54,17 @@ def test_a_plugin_that_is_cut_short(plugin: Path, length: int, why: str, tmp_pat
 
 
 def test_a_plugin_that_aborts_at_its_start(plugin: Path, tmp_path: Path) -> None:
-    way = aborting(plugin, tmp_path, CLIENT_CREATE)
+    way = aborting(plugin, tmp_path, CREATE)
     ended = bisect(LAYERS, "--bad", way, folder=tmp_path, **PLAIN)
     assert ended.returncode == 3
     assert f"{way} does not start here (crash): SIGABRT; correct what" in ended.stderr
 
 
-def test_a_plugin_that_aborts_on_an_operation_is_cut_down(plugin: Path, tmp_path: Path) -> None:
-    way = aborting(plugin, tmp_path, CLIENT_COMPILE, "tanh_v")  # as portable StableHLO names it
+@pytest.mark.parametrize("at", [COMPILE, EXECUTE])
+def test_a_plugin_that_aborts_on_an_operation_is_cut_down(
+    at: int, plugin: Path, tmp_path: Path
+) -> None:
+    way = aborting(plugin, tmp_path, at, "tanh_v")  # as portable StableHLO names it
     result = found(tmp_path, "--size", "8", "--bad", way, **PLAIN)
     assert (result["outcome"], result["message"]) == ("crash", "SIGABRT")
     assert result["smallest"] == "size 2, float32, mesh 1x1, ordinary inputs"

@@ -1,8 +1,8 @@
 """A compiler with a wrong operation, as Python's `sitecustomize`: it rewrites what it compiles.
 
 `WRONG_RULE` is JSON: "replace", pairs of texts; "pass", without which it is right; "only", a
-pattern of the modules in which it is wrong; "crash", whether it aborts there instead; "every", of
-how many compilations one is wrong.
+pattern of the modules in which it is wrong; "crash" and "hang", whether it aborts there instead, or
+never ends; "every", of how many compilations one is wrong.
 """
 
 import importlib.util
@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import threading
 from typing import Any
 
 RULE = json.loads(os.environ.get("WRONG_RULE", "{}"))
@@ -46,6 +47,8 @@ def change(client: Any) -> None:
             for right, instead in RULE["replace"] if _count % RULE.get("every", 1) == 0 else ():
                 if right in text and RULE.get("crash"):
                     os.abort()
+                if right in text and RULE.get("hang"):
+                    threading.Event().wait()
                 text = text.replace(right, instead)
         return compile_right(self, text, devices, options, *more)
 

@@ -1,11 +1,12 @@
 """`pyreactant bisect`: from a program that fails to the operations that are wrong."""
 
+import contextlib
 import math
 import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from ...arrays.dtypes import as_dtype, wide
 from ...base.counted import counted
 from ...base.errors import (
     DeadlineError,
+    FileError,
     InvalidArgumentError,
     PyReactantError,
     RequirementError,
     argument,
     from_data,
 )
-from ...base.files import write_json, write_text, writing
+from ...base.files import read_json, write_json, write_text, writing
 from ...base.outputs import marked
 from ...base.steps import step
 from ..bounds.expected import Expected
@@ -31,11 +33,12 @@ from .judge import Failure, Module, Ways, distance, rounding
 from .module import Editor, cut
 from .passes import part_that
 from .script import SCRIPT, command_of, worst, write_script
+from .shapes import with_small_shapes
 from .shrink import Lowered, Lowering, Problem, shrunk
 from .way import COMPILED, INTERPRETER, LOWERING, NOT_OPTIMIZED, Way, parse_way
 
-RESULT, TEXT = "bisect.json", "report.md"
-"""Files of a bisection in its folder: the result, and the text of a bug report."""
+RESULT, TEXT, RUNS = "bisect.json", "report.md", "runs"
+"""In the folder of a bisection: the result, the text of a bug report, and what each run gave."""
 
 _PASS = re.compile(r"\.after_(?!pipeline-)([^.]+)")
 """The pass that changed the module, in the name of a dump's file."""
@@ -135,10 +138,14 @@ class _Bisection:
         step(f"running {lowered.name} on {self._bad.text}")
         failed, sizes = None, list[float]()
         for attempt in range(10):
-            ran = self._ways.run(self._bad, lowered.module, attempt=attempt)
+            hung = failed is not None and failed.outcome is Outcome.HANG
+            each = self._ways.soon if hung else math.inf
+            ran = self._ways.run(self._bad, lowered.module, (), attempt, each)
             own = self.size(lowered, ran.results) if ran.outcome is Outcome.RAN else math.inf
             sizes.append(own)
             failed = failed or (ran if own else None)
+            if ran.outcome is not Outcome.RAN:  # which does not tell how long it should take
+                self._ways.run(self._good or NOT_OPTIMIZED, lowered.module)
             if attempt == 2 and (all(sizes) or not any(sizes)):
                 break
         if failed is None:
@@ -193,7 +200,8 @@ class _Bisection:
             dump = folder / f"{lowered.module.digest[:12]}-{attempt}"
             dump.mkdir(parents=True, exist_ok=True)
             options = [("xla_dump_to", str(dump)), ("xla_dump_hlo_pass_re", ".*")]
-            ran = self._ways.run(self._bad, lowered.module, options, attempt)
+            each = self._ways.limit(failure)
+            ran = self._ways.run(self._bad, lowered.module, options, attempt, each)
             if ran.outcome is not Outcome.RAN or self.size(lowered, ran.results):
                 break
         return sorted(dump.glob("*.after_*.before_*.txt"))
@@ -219,7 +227,7 @@ class _Bisection:
 
     def passes(self, lowered: Lowered, failure: Failure, dumps: Sequence[Path]) -> list[str] | None:
         """The fewest passes without which the results are right; None if there are none such."""
-        each = 5 + 10 * self._ways.slowest  # without some passes a compilation never ends
+        each = self._ways.soon  # without some passes a compilation never ends
         names = [*dict.fromkeys(name for dump in dumps for name in _PASS.findall(dump.name))]
 
         def is_right(disabled: Sequence[str]) -> bool:
@@ -267,7 +275,7 @@ class _Bisection:
             PyReactantError: It lowers none.
         """
         step(f"lowering {small.name} on {self._bad.backend}")
-        own = Lowering(folder, self._ways, self._bad).lowered(small.problem)
+        own = Lowering(folder / RUNS, self._ways, self._bad).lowered(small.problem)
         if not own.ordered:
             raise InvalidArgumentError("its results have names, which each runtime orders anew")
         expected = small.expected
@@ -342,6 +350,7 @@ class _Bisection:
         there, here = (self._ways.versions(way)["versions"]["jax"] for way in (good, self._bad))
         right = good.text if there == here else f"{good.text} (jax {there})"
         save(good=right, operations=part.operations, operations_of=part.of, trips=part.trips)
+        part = with_small_shapes(part, good, self._ways, self._editor, failure, self._bad)
         save(module=part.module.text)
         limits = [failure.limit(x.dtype) * _largest(x) for x in part.wanted]
         save(**self.show(out, part.module, failure, part.wanted, limits))
@@ -392,9 +401,12 @@ def bisect(
     until = time.monotonic() + timeout
     with (
         writing(out, "give another folder with --out"),
-        Ways(out / "runs", devices, each, until) as ways,
+        Ways(out / RUNS, devices, each, until) as ways,
         Editor(ways.ask) as editor,
     ):
+        question = {**asdict(problem), "good": good and good.text, "bad": bad.text}
+        if _question_of(out) != question:
+            _remove_result(out)
         for way in filter(None, (good, bad)):
             started = ways.versions(way)
             if "error" in started:
@@ -410,9 +422,15 @@ def bisect(
                     f"{devices}; give a way that has them, or the program itself"
                 )
             ways.devices = min(ways.devices, started["devices"])
-        steps = _Bisection(ways, Lowering(out, ways, LOWERING), editor, good, bad)
-        first, failure = steps.first(problem, where)
+        steps = _Bisection(ways, Lowering(out / RUNS, ways, LOWERING), editor, good, bad)
+        try:
+            first, failure = steps.first(problem, where)
+        except InvalidArgumentError:  # nothing fails, or not any more
+            _remove_result(out)
+            raise
+        _remove_result(out)
         result: Result = {
+            "question": question,
             "program": first.name,
             "bad": bad.text,
             "versions": started["versions"],
@@ -437,6 +455,19 @@ def bisect(
         others = {end: n for end, n in ends.items() if n and end is not failure.outcome}
         save(complete=True, others=others)
     return result
+
+
+def _question_of(folder: Path) -> Any:
+    """What was asked when a folder got its result; None without one."""
+    with contextlib.suppress(FileError):
+        return read_json(folder / RESULT, "a result of pyreactant bisect").get("question")
+    return None
+
+
+def _remove_result(folder: Path) -> None:
+    """Remove an earlier result, which would look like this one; its runs are kept."""
+    for name in (RESULT, TEXT, SCRIPT):
+        (folder / name).unlink(missing_ok=True)
 
 
 _HOW = {

@@ -64,7 +64,8 @@ class Child:
         code = child.wait()
         if late.is_set():
             self.close()
-            return {"outcome": Outcome.HANG, "message": f"no answer within {timeout:g} s"}
+            message = f"no answer within {timeout:g} s"
+            return {"outcome": Outcome.HANG, "message": message, "within": timeout}
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self._log.seek(0)
         text = self._log.read().decode(errors="replace")

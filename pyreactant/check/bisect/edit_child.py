@@ -211,12 +211,17 @@ def _from_hlo(request: dict[str, Any]) -> dict[str, Any]:
     return {"text": str(back)}
 
 
+def _parse(request: dict[str, Any]) -> dict[str, Any]:
+    """The module, if MLIR verifies it."""
+    return {"text": str(ir.Module.parse(request["text"]))}
+
+
 def _sharding(attributes: Any) -> Any:
     kept = {name: attributes[name] for name in _SHARDINGS if name in attributes}
     return ir.DictAttr.get(kept)
 
 
-_EDITS = {"flat": _flat, "slice": _slice, "trip": _trip, "from_hlo": _from_hlo}
+_EDITS = {"flat": _flat, "slice": _slice, "trip": _trip, "from_hlo": _from_hlo, "parse": _parse}
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

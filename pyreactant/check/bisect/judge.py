@@ -122,7 +122,6 @@ class Ways:
     Attributes:
         devices: Devices of a program without a mesh, which a way with fewer than 8 makes fewer.
         ends: How many modules ended in each way with each outcome.
-        slowest: Seconds of the slowest one that ran.
     """
 
     def __init__(self, folder: Path, devices: int, each: float, until: float) -> None:
@@ -130,7 +129,7 @@ class Ways:
         self._children: dict[Way, Child] = {}
         self._identities: dict[Way, list[Any]] = {}
         self.ends: Counter[tuple[Way, Outcome]] = Counter()
-        self.slowest = 0.0
+        self._slowest = 0.0
         folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> "Ways":
@@ -139,6 +138,15 @@ class Ways:
     def __exit__(self, *_: object) -> None:
         for child in self._children.values():
             child.close()
+
+    @property
+    def soon(self) -> float:
+        """Seconds in which a module is done if it is like those that ran; no limit before one."""
+        return 5 + 10 * self._slowest if self._slowest else math.inf
+
+    def limit(self, failure: Failure) -> float:
+        """Seconds that a part of a program that fails so may take."""
+        return self.soon if failure.outcome is Outcome.HANG else math.inf
 
     def versions(self, way: Way) -> dict[str, Any]:
         """Versions and device of a way, or its outcome and message if it cannot start."""
@@ -176,7 +184,10 @@ class Ways:
         attempt: int = 0,
         each: float = math.inf,
     ) -> Ran:
-        """What becomes of a module in a way, within so many seconds; each attempt is kept."""
+        """What becomes of a module in a way, within so many seconds; each attempt is kept.
+
+        One that had fewer seconds, and did not end in them, runs again.
+        """
         options = (*way.options, *options)
         identity = [*self._identity(way), way.interpret, options, attempt]
         if way.backend:
@@ -184,9 +195,12 @@ class Ways:
         text = json.dumps([*identity, self.devices, module.digest])
         key = hashlib.sha256(text.encode()).hexdigest()[:24]
         record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
-        if not record.exists():
-            write_json(self._asked(way, module, options, kept, each), record)
-        answer = read_json(record, "a run of pyreactant bisect")
+        each = min(each, self._each)
+        answer = read_json(record, "a run of pyreactant bisect") if record.exists() else None
+        if answer is None or answer.get("within", math.inf) < each:
+            answer = self._asked(way, module, options, kept, each)
+            write_json(answer, record)
+        self._slowest = max(self._slowest, answer.get("seconds", 0.0))
         if answer["outcome"] != Outcome.RAN:
             return Ran(Outcome(answer["outcome"]), answer["message"])
         return Ran(Outcome.RAN, "", tuple(load_arrays(kept, answer["dtypes"])))
@@ -200,7 +214,8 @@ class Ways:
         options: Options = (),
     ) -> bool:
         """Whether a module fails as the program does, in one of as many attempts as that needs."""
-        runs = (self.run(way, module, options, n) for n in range(failure.attempts))
+        each = self.limit(failure)
+        runs = (self.run(way, module, options, n, each) for n in range(failure.attempts))
         own = (ran for ran in runs if ran.outcome is failure.outcome)
         return any(ran.outcome is not Outcome.RAN or wrong(ran.results) for ran in own)
 
@@ -220,12 +235,14 @@ class Ways:
             "interpret": way.interpret,
             "out": str(out),
         }
-        start = time.monotonic()
         if way.backend:
             request = {**module.problem, "out": str(out)}
+        if each < self._each:  # after a crash the process starts anew, which takes longer
+            self.versions(way)
+        start = time.monotonic()
         answer = self.ask(way, request, each)
         if answer["outcome"] == Outcome.RAN:
-            self.slowest = max(self.slowest, time.monotonic() - start)
+            answer["seconds"] = time.monotonic() - start
         if options == way.options:  # without some passes, compiling never ends
             self.ends[way, Outcome(answer["outcome"])] += 1
         return answer

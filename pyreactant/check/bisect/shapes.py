@@ -1,0 +1,92 @@
+"""The smallest shapes with which a part of a module fails: one size after the other.
+
+A size is made smaller wherever a type or an operation has it. Whether that is a module at all, MLIR
+says, which refuses shapes that do not fit together; what is right then, the good way says.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ...base.steps import step
+from .child import Outcome
+from .judge import Failure, Module, Ways
+from .module import Editor, Part, differing
+from .way import Way
+
+_SIZES = re.compile(
+    r"tensor<(?:\d+x)+"  # a type
+    r"|\[\d+:\d+[\d:, ]*\]"  # the limits of a slice
+    r"|(?:sizes|window_dimensions) = (?:array<i64: |\[)[\d, ]+"  # of a gather, or a window
+)
+_NUMBER = re.compile(r"(?<![i\d])\d+")  # not that of i64
+
+
+def with_small_shapes(
+    part: Part, good: Way, ways: Ways, editor: Editor, failure: Failure, bad: Way
+) -> Part:
+    """The part with shapes of which no size can be smaller, so that it still fails.
+
+    Args:
+        good: The way that says what is right.
+    """
+
+    def failing(module: Module) -> Part | None:
+        answer = editor.ask(do="parse", text=module.text)
+        if answer is None:
+            return None
+        step(f"smaller shapes: {', '.join(str(x.shape) for x in module.inputs)}")
+        module = replace(module, text=answer["text"])
+        right = ways.run(good, module)
+        if right.outcome is not Outcome.RAN:
+            return None
+        if not ways.fails(bad, module, failure, differing(failure, right.results)):
+            return None
+        return replace(part, module=module, wanted=right.results)
+
+    smaller: Part | None = part
+    while smaller is not None:
+        part = smaller
+        smaller = next(filter(None, map(failing, _candidates(part.module))), None)
+    return part
+
+
+def _candidates(module: Module) -> Iterator[Module]:
+    """Modules in which one size is smaller, the largest size first.
+
+    A size that is a multiple of it stays, or is as many times smaller, as after a reshape. The
+    parameters are cut at their end, or at their start.
+    """
+    types = (match[0] for match in _SIZES.finditer(module.text) if match[0].startswith("tensor"))
+    sizes = {int(number) for one in types for number in _NUMBER.findall(one)}
+    for size in sorted(sizes, reverse=True):
+        for new in (one for one in dict.fromkeys((1, 2, size // 2)) if 0 < one < size):
+            for multiples in (False, True):
+                for start in (True, False):
+                    yield _resized(module, _change(size, new, multiples), start)
+
+
+def _change(size: int, new: int, multiples: bool) -> Callable[[int], int]:
+    def changed(old: int) -> int:
+        fits = old % size == 0 if multiples else old == size
+        return old // size * new if fits else old
+
+    return changed
+
+
+def _resized(module: Module, changed: Callable[[int], int], start: bool) -> Module:
+    def resized(match: re.Match[str]) -> str:
+        return _NUMBER.sub(lambda number: str(changed(int(number[0]))), match[0])
+
+    def cut(array: np.ndarray) -> np.ndarray:
+        sizes = [(old, changed(old)) for old in array.shape]
+        return array[tuple(slice(new) if start else slice(old - new, old) for old, new in sizes)]
+
+    return replace(
+        module,
+        text=_SIZES.sub(resized, module.text),
+        inputs=tuple(map(cut, module.inputs)),
+        results=tuple({**x, "shape": [changed(n) for n in x["shape"]]} for x in module.results),
+    )
