@@ -56,11 +56,11 @@ def test_another_question_does_not_get_an_earlier_answer(tmp_path: Path) -> None
     result = found(tmp_path, *options)
     files = [out / name for name in ("bisect.json", "report.md", "show.py")]
     # The same question leaves its result until there is another one.
-    assert bisect(LAYERS, *options, "--timeout", "10ms", folder=tmp_path).returncode == 7
+    assert bisect(LAYERS, *options, "--timeout", "0.01s", folder=tmp_path).returncode == 7
     assert all(file.exists() for file in files)
     runs = kept(out)
     for other in (
-        ("--size", "8", "--timeout", "10ms"),
+        ("--size", "8", "--timeout", "0.01s"),
         ("--size", "4", "--good", "plugin=/bin/sh"),
     ):
         bisect(LAYERS, "--bad", f"python={python}", *other, folder=tmp_path)
@@ -132,6 +132,42 @@ def test_types_of_64_bits_stay_where_only_they_are_wrong(
     result = found(tmp_path, *options, program="tests.bisect.programs:tangent")
     assert result["smallest"] == f"size 2, {dtype}, mesh 1x1, ordinary inputs"
     assert result["operations"] == ["stablehlo.tanh"]
+    check_script(tmp_path / "bisect", python)
+
+
+HASH = """
+module @hash {{
+  func.func @main(%x: tensor<6x4x{0}>) -> tensor<6x4x{0}> {{
+    %odd = stablehlo.constant dense<{1}> : tensor<6x4x{0}>
+    %product = stablehlo.multiply %x, %odd : tensor<6x4x{0}>
+    %sum = stablehlo.add %product, %odd : tensor<6x4x{0}>
+    return %sum : tensor<6x4x{0}>
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("word", "odd"), [("i64", 2**62 + 1), ("ui64", 2**63 + 1)])
+@pytest.mark.parametrize("good", [(), ("--good", "platform=cpu")])
+def test_whole_numbers_of_64_bits(
+    good: tuple[str, ...], word: str, odd: int, tmp_path: Path
+) -> None:
+    """They are larger than what float64 holds exactly."""
+    (tmp_path / "hash.mlir").write_text(HASH.format(word, odd))
+    kind = "np.int64" if word == "i64" else "np.uint64"
+    (tmp_path / "hash.py").write_text(
+        "import numpy as np\n"
+        "import pyreactant as pr\n"
+        "def oracle(x):\n"
+        f"    return x * {kind}({odd}) + {kind}({odd})\n"
+        "program = pr.Program('hash', stablehlo='hash.mlir', oracle='hash:oracle')\n"
+    )
+    python = wrong_python(tmp_path / "wrong", replace=[["stablehlo.multiply", "stablehlo.xor"]])
+    options = ("--bad", f"python={python}", *good)
+    result = found(tmp_path, *options, program="hash.py:program")
+    assert result["operations"] == ["stablehlo.multiply"]
+    assert f"tensor<1x1x{word}>" in result["module"]
+    assert int(result["got"]) != int(result["right"])
     check_script(tmp_path / "bisect", python)
 
 
