@@ -17,6 +17,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.arrays import dtypes
 from pyreactant.arrays.checkpoint import commit, format, store, write
+from pyreactant.arrays.checkpoint.bucket import one_context
 from pyreactant.arrays.checkpoint.commit import writer_of
 from pyreactant.arrays.checkpoint.folder import list_steps
 from pyreactant.arrays.checkpoint.inspect import verify
@@ -586,10 +587,17 @@ def test_the_disk_has_every_file_before_the_step_has_its_name(
     for module in (write, commit):
         monkeypatch.setattr(module, "sync", sync)
     pr.save(tmp_path / "c", {**SMALL, "more": np.arange(10**6)})
-    inside = list((tmp_path / "c").rglob("*"))
-    assert len(inside) > 8
-    for path in (tmp_path, tmp_path / "c", *inside):
+    of_tensorstore = {*(tmp_path / "c").rglob("manifest.ocdbt"), *(tmp_path / "c").rglob("d/*")}
+    assert len(of_tensorstore) > 4
+    assert one_context()["file_io_sync"].to_json() is True  # it syncs its files and their folders
+    inside = {path for path in (tmp_path / "c").rglob("*") if not _is_database(path)}
+    assert len(inside - of_tensorstore) > 5
+    for path in (tmp_path, tmp_path / "c", *(inside - of_tensorstore)):
         assert path.stat().st_ino in synced, path
+
+
+def _is_database(path: Path) -> bool:
+    return path.name == "d" or path.name.startswith("ocdbt.process_")
 
 
 def test_tensorstore_is_required(tmp_path: Path) -> None:

@@ -51,11 +51,10 @@ def tensorstore() -> Any:
 
 def one_context() -> Any:
     """The context of all that this process opens."""
-    # Databases of different contexts cannot be copied into each other. Files are not synced as they
-    # are written, but all at once before the step gets its name, which takes less time.
+    # Databases of different contexts cannot be copied into each other.
     global _context
     if _context is None:
-        how: dict[str, Any] = {"file_io_locking": {"mode": "none"}, "file_io_sync": False}
+        how: dict[str, Any] = {"file_io_locking": {"mode": "none"}}
         for driver in ("gcs", "s3"):
             how[f"{driver}_request_retries"] = {"max_retries": _RETRIES}
         _context = tensorstore().Context(how)

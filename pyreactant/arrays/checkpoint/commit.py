@@ -161,7 +161,7 @@ class DiskWriter(Writer):
 
     def finish(self, target: Path, name: str, item: str) -> None:
         (self._folder / name).rename(target)
-        sync_folder(self._folder)
+        sync(self._folder)
 
     def drop(self, name: str) -> None:
         shutil.rmtree(self._folder / name, ignore_errors=True)
@@ -297,10 +297,6 @@ class BucketWriter(Writer):
         )
 
 
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
-"""What file systems answer that cannot sync folders."""
-
-
 @contextlib.contextmanager
 def unwritable(target: Folder, nbytes: int = 0) -> Iterator[None]:
     """Say of what the system refuses where it is, and how much this process writes."""
@@ -321,15 +317,6 @@ def unwritable(target: Folder, nbytes: int = 0) -> Iterator[None]:
             f"{target}: what was written cannot be read back on {host()} ({error}); see whether "
             "its disk is healthy, or name a folder on another one"
         ) from None
-
-
-def sync_folder(path: Path) -> None:
-    """Flush the names in a folder, where its file system can."""
-    try:
-        sync(path)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
 
 
 def writer_of(folder: Folder) -> Writer:

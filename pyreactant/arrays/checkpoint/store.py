@@ -21,7 +21,9 @@ from .format import Array, array_spec, parts, read_array
 IN_FLIGHT = 128 * 2**20
 """Bytes that are written or read at a time."""
 
-_DATA_FILE = 128 * 2**20
+_DATA_FILE = IN_FLIGHT // 4
+"""Several files are on their way to the disk, each synced by itself, while others are filled."""
+
 _COMPLETE = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
 """A chunk of zeros is written, too: otherwise a missing chunk reads as zeros."""
 
@@ -49,7 +51,7 @@ def write_arrays(
     *,
     describe: bool,
 ) -> int:
-    """Write parts of arrays into a database of this process's own, whose files are not synced.
+    """Write parts of arrays into a database of this process's own.
 
     Args:
         folder: The database.

@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +37,7 @@ from ..sharding import Index, NamedSharding, Shard
 from . import format
 from .agree import Agreement, host, shared
 from .bucket import tensorstore
-from .commit import Writer, sync_folder, unwritable, writer_of
+from .commit import Writer, unwritable, writer_of
 from .folder import METADATA, STEP_METADATA, Folder, parse
 from .format import NUMBERS, Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
 from .store import Reader, merge, write_arrays
@@ -158,7 +157,6 @@ def write(
                     part = folder / f"ocdbt.process_{agreement.process}{end}"
                     part.mkdir()
                     write_arrays(part, taken.arrays, taken.pieces, describe=first)
-                    _sync(part / "d", part)
             return writes
 
         wrote = agreement.round(
@@ -202,14 +200,14 @@ def _finish(temporary: Folder, item: str, taken: Snapshot, parts: Sequence[Folde
         format.KEY_TYPES: format.key_types_text(taken.arrays, impls),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        _write_text(folder / name, text)
     stored = Reader(folder, ocdbt=True, zarr3=True, complete=True).describe(list(taken.arrays))
     files = {name: format.digest((folder / name).read_bytes()) for name in metadata_files(folder)}
     arrays = {name: format.digest(text) for name, (_, text) in stored.items()}
-    (folder / format.DIGESTS).write_text(format.digests_text(files, arrays), encoding="utf-8")
-    step = format.step_text(item, time.time_ns())
-    (temporary / STEP_METADATA).write_text(step, encoding="utf-8")
-    _sync((folder / format.KEY_TYPES).parent, folder / "d", folder, temporary)
+    _write_text(folder / format.DIGESTS, format.digests_text(files, arrays))
+    _write_text(temporary / STEP_METADATA, format.step_text(item, time.time_ns()))
+    for made in ((folder / format.KEY_TYPES).parent, folder, temporary):
+        _sync(made)
 
 
 def metadata_files(folder: Folder) -> list[str]:
@@ -218,18 +216,15 @@ def metadata_files(folder: Folder) -> list[str]:
     return names + sorted(f"d/{path.name}" for path in (folder / "d").iterdir())
 
 
-def _sync(*folders: Folder) -> None:
-    """Wait until the disk has the files in these folders, and their names."""
-    on_disk = [folder for folder in folders if isinstance(folder, Path)]
-    files = [path for folder in on_disk for path in folder.iterdir() if path.is_file()]
-    with ThreadPoolExecutor(_SYNCS) as threads:  # one after the other takes twice as long
-        list(threads.map(sync, files))
-    for folder in on_disk:
-        sync_folder(folder)
+def _write_text(path: Folder, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    _sync(path)
 
 
-_SYNCS = 4
-"""Files that the disk is asked for at a time."""
+def _sync(path: Folder) -> None:
+    """Wait until the disk has a file, or the names in a folder; tensorstore does so for its own."""
+    if isinstance(path, Path):
+        sync(path)
 
 
 def snapshot(running: Running, tree: Any) -> Snapshot:
