@@ -136,7 +136,7 @@ def save() -> None:
     write_orbax(tree, folder / "theirs")
     write_files(tree, folder / "plain")
     figures["memory of a save"] = memory_of(lambda: pr.save(folder / "ours", tree)), mine
-    for reference, write in (("Orbax", write_orbax), ("write and fsync", write_files)):
+    for reference, write in (("write and fsync", write_files), ("Orbax", write_orbax)):
         measure(
             f"save, relative to {reference}",
             partial(anew, ours, tree),
