@@ -23,7 +23,7 @@ def bisect(
         str,
         typer.Argument(
             metavar="FOLDER|PROGRAM",
-            help="Folder of a cross-check that failed, or package.module:object.",
+            help="Folder of a cross-check that failed, package.module:object or FILE.py:object.",
         ),
     ],
     good: Annotated[
@@ -85,7 +85,7 @@ def bisect(
     else:
         raise InvalidArgumentError(
             f"{what}: there is no such folder; give the folder of a cross-check that failed, or a "
-            "program as package.module:object"
+            "program as package.module:object or FILE.py:object"
         )
     with working("bisecting"):
         right = parse_way(good, "--good") if good else None

@@ -91,7 +91,8 @@ def crosscheck(
     programs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROGRAM ...]", help="Built-in programs, or package.module:object."
+            metavar="[PROGRAM ...]",
+            help="Built-in programs, package.module:object or FILE.py:object.",
         ),
     ] = None,
     every: Annotated[

@@ -47,9 +47,12 @@ def parse(folder: str | os.PathLike[str] | Bucket) -> Folder:
     if _URL.match(name):
         return Bucket.parse(name)
     try:
-        return Path(folder).resolve()
+        path = Path(folder).resolve()
     except ValueError as error:  # a zero byte
         raise FileError(f"{name!r} is no path ({error}); name a folder") from None
+    if "\\" in str(path):  # tensorstore takes it for a slash
+        raise FileError(f"the path of a checkpoint must have no backslash, got {path}; rename it")
+    return path
 
 
 def is_whole(step: Folder) -> bool:
