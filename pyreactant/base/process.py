@@ -3,6 +3,7 @@
 A runtime's exit hooks wait minutes for other processes, so a process that failed ends without them.
 """
 
+import _thread
 import contextlib
 import gc
 import io
@@ -11,6 +12,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType, TracebackType
@@ -160,9 +162,11 @@ def repeat_ignored_interrupts() -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             previous(ignored)
             return
-        later = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
-        later.daemon = True
-        later.start()
+        _thread.start_new_thread(repeat, ())  # `Thread.start` waits, and may be interrupted there
+
+    def repeat() -> None:
+        time.sleep(0.1)  # in which the hook ends
+        os.kill(os.getpid(), signal.SIGINT)
 
     sys.unraisablehook = hook
 
