@@ -7,6 +7,7 @@ in a folder of its own, the only place that imports the runtime's package.
 
 import abc
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,8 +208,6 @@ class AbstractBackend(abc.ABC):
 
     name: ClassVar[str]
     group = ProcessGroup()
-    replays: ClassVar[bool] = False
-    """Whether it has `block_digests` and `copied`."""
 
     def running_group(self) -> ProcessGroup | None:
         """The processes that the runtime has joined before `start`, without our help."""
@@ -295,13 +294,22 @@ class AbstractBackend(abc.ABC):
     def block_digests(self, value: Any) -> Mapping[int, np.ndarray]:
         """A digest, uint32[4], of the bits of each block of this process, by device position.
 
-        The device that holds a block computes it, and nothing else of the block is read.
+        Here the host reads the blocks; where the runtime can, the device that holds one digests it.
         """
-        raise NotImplementedError
+        return {
+            shard.device.position: np.frombuffer(
+                hashlib.blake2b(shard.data.tobytes(), digest_size=4 * DIGEST_WORDS).digest(),
+                np.uint32,
+            )
+            for shard in self.addressable_shards(value)
+        }
 
     def copied(self, value: Any) -> Any:
-        """The same array in memory of its own."""
-        raise NotImplementedError
+        """The same array, in memory that a program to which it is donated may take.
+
+        It is the array itself where programs do not take the memory of their arguments.
+        """
+        return value
 
     @abc.abstractmethod
     def is_built_in(self, program: Program) -> bool:

@@ -1,6 +1,7 @@
 """Programs that run twice at every Nth call: right ones go on, and a device that errs is named."""
 
 import dataclasses
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.arrays.runtimes.replay import Replayed, check_replay
 from pyreactant.arrays.runtimes.runtime import current
-from pyreactant.base.errors import InvalidArgumentError, MismatchError, RequirementError
+from pyreactant.base.errors import InvalidArgumentError, MismatchError
 from tests.harness import environment, run
 
 from . import hook
@@ -27,7 +28,7 @@ from .hook import environment as with_fault
 def twice(backend: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs run twice at each second call, and have the hook."""
     if backend != "jax":
-        pytest.skip("only the runtime jax has digests of blocks")
+        pytest.skip("the hook of these tests is for the runtime jax")
     monkeypatch.setattr(current(), "replay_every", 2)
     remove = hook.install()
     yield
@@ -143,13 +144,10 @@ def test_a_program_of_a_gpu_that_is_not_deterministic_is_left_alone(
 
 
 def test_what_cannot_be_is_refused() -> None:
-    assert check_replay(None, current().backend) == 0
-    assert check_replay(3, current().backend) == 3
+    assert check_replay(None) == 0
+    assert check_replay(3) == 3
     with pytest.raises(InvalidArgumentError, match="PYREACTANT_REPLAY_EVERY must be 1 or more"):
-        check_replay(0, current().backend)
-    other = SimpleNamespace(name="reactant", replays=False)
-    with pytest.raises(RequirementError, match="needs the runtime jax, got reactant; leave it out"):
-        check_replay(3, other)
+        check_replay(0)
 
 
 PROGRAM = """
@@ -189,3 +187,63 @@ def test_a_run_ends_with_5(tmp_path: Path) -> None:
     )
     assert refused.returncode == 2
     assert "--replay-every must be 1 to 1000000000, got 0" in refused.stderr
+
+
+ON_REACTANT = """
+import sys
+import numpy as np
+import pyreactant as pr
+from pyreactant.arrays.backend import Executable
+from pyreactant.arrays.runtimes.runtime import current
+
+pr.initialize()
+rows = pr.NamedSharding(pr.Mesh((-1,), ("x",)), ("x",))
+init, calls = Executable.__init__, 0
+
+
+def with_fault(self, run, *arguments, **named):
+    init(self, lambda *values: once_wrong(run(*values)), *arguments, **named)
+
+
+def once_wrong(results):
+    global calls
+    calls += 1
+    if calls != int(sys.argv[1]):
+        return results
+    backend = current().backend
+    (value,) = results
+    blocks = {s.index[0].start: np.array(s.data) for s in backend.addressable_shards(value)}
+
+    def read(index):
+        block = blocks[index[0].start]
+        block[0, 0] += index[0].start == 2  # that of device 1
+        return block
+
+    return [backend.from_blocks((4, 4), np.dtype("float32"), rows, read)]
+
+
+Executable.__init__ = with_fault
+x = pr.device_put(np.ones((4, 4), np.float32), rows)
+one = pr.device_put(np.eye(4, dtype=np.float32), rows)
+program = pr.compile(pr.Program("product", julia="*"), x, one, out_sharding=rows, donate=0)
+for call in range(1, 6):
+    print("call", call, flush=True)
+    x = program(x, one)
+assert np.array_equal(x.gather(), np.ones((4, 4)))
+"""
+
+
+@pytest.mark.julia
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("wrong", "code"), [(0, 0), (5, 5)])
+def test_on_reactant(named_julia: None, tmp_path: Path, wrong: int, code: int) -> None:
+    """At the fourth call both runs differ on one device; the host digests what it reads."""
+    (tmp_path / "train.py").write_text(ON_REACTANT)
+    line = "run --backend reactant --platform cpu --devices-per-process 2 --replay-every 2"
+    argv = [sys.executable, "-m", "pyreactant", *line.split(), "--", "train.py", str(wrong)]
+    ended = run(argv, cwd=tmp_path, env=environment(), timeout=1800)
+    assert ended.returncode == code, ended.stderr
+    seen = [int(number) for number in re.findall("call ([0-9])", ended.stdout)]
+    assert seen == [1, 2, 3, 4, 5][: 5 if code == 0 else 4]
+    said = " ".join(ended.stderr.split())
+    assert code == 0 or "when it was called again, on device 1 (process 0) only" in said

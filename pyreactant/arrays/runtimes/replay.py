@@ -1,7 +1,8 @@
 """Programs that are called twice now and then, and whose results must have the same bits.
 
 A device that errs now and then does so in one of both calls. Copies of a block on several devices
-are compared, too. Each device digests its own block, and the processes exchange the digests.
+are compared, too. Each block is digested by its device or its host, and the processes exchange the
+digests.
 """
 
 from collections import defaultdict
@@ -10,29 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import InvalidArgumentError, MismatchError, RequirementError
+from ...base.errors import InvalidArgumentError, MismatchError
 from ...base.say import say
 from ...base.settings import REPLAY_EVERY
 from ..backend import DIGEST_WORDS, AbstractBackend, Call, Executable
 from .collective import exchange
 
 
-def check_replay(every: int | None, backend: AbstractBackend) -> int:
+def check_replay(every: int | None) -> int:
     """Every how many calls a program is called twice; 0 for never.
 
     Raises:
         InvalidArgumentError: The number is not positive.
-        RequirementError: This runtime has no digests of blocks.
     """
     if every is None:
         return 0
     if every < 1:
         raise InvalidArgumentError(f"{REPLAY_EVERY} must be 1 or more, got {every}")
-    if not backend.replays:
-        raise RequirementError(
-            f"to call programs twice (--replay-every, {REPLAY_EVERY}) needs the runtime jax, got "
-            f"{backend.name}; leave it out"
-        )
     return every
 
 

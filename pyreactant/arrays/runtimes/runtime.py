@@ -183,7 +183,7 @@ def initialize(
     name = backend or os.environ.get(BACKEND) or "jax"
     check_backend(name)
     runtime = _load(name)
-    replay_every = check_replay(env_int(REPLAY_EVERY), runtime)
+    replay_every = check_replay(env_int(REPLAY_EVERY))
     group = _group(runtime, group_arguments)
     options = _options(option_arguments)
     several = group.num_processes > 1  # a single process keeps no other waiting

@@ -62,7 +62,6 @@ class JaxBackend(AbstractBackend):
     """JAX on CPU, GPU or TPU, in one process or many."""
 
     name: ClassVar[str] = "jax"
-    replays: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._jax = Devices(())
