@@ -45,10 +45,10 @@ FAULTS: dict[str, tuple[Fault, Round, int, State]] = {
     "a bit in each result": (Fault("flip"), PRODUCTS, 1, State.FAILED),
     "a bit in each 10th result": (Fault("flip", every=10), PRODUCTS, 3, State.FAILED),
     # It meets a product: in an operand, the bit would vanish in the rounding of the products.
-    "a bit in each 100th result": (Fault("flip", every=100, after=3), PRODUCTS, 16, State.FAILED),
+    "a bit in each 100th result": (Fault("flip", every=100, after=3), PRODUCTS, 8, State.FAILED),
     "a stuck column": (Fault("column"), PRODUCTS, 1, State.FAILED),
     "a bit in the memory of an input": (
-        Fault("flip", every=11, after=1),
+        Fault("flip", every=19, after=1),  # two operands and 17 products in a turn
         PRODUCTS,
         2,
         State.FAILED,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..arrays.text import MESH_HELP, parse_mesh
 from ..base import steps
 from ..base.errors import ExitCode, InvalidArgumentError, argument
 from ..base.files import plain_json
@@ -99,6 +100,10 @@ def run(
             show_default="0 on CPU, otherwise 0.5",
         ),
     ] = None,
+    mesh: Annotated[
+        str | None,
+        typer.Option(help=f"Test along each axis of this mesh, too: {MESH_HELP}."),
+    ] = None,
     stall_timeout: Annotated[
         float, duration(help="Time without progress until a process is stalled.")
     ] = 120.0,
@@ -143,7 +148,9 @@ def run(
         )
     from ..check.burnin.record import Asked
 
-    asked = Asked(60 * minutes, size, memory)
+    if mesh is not None:
+        parse_mesh(mesh)
+    asked = Asked(60 * minutes, size, memory, mesh or "")
     settings["stall_timeout"] = stall_timeout
     there = None if on in (None, "local") else on
     if there is not None and dry_run:

@@ -233,6 +233,14 @@ def test_a_host_that_leaves(tmp_path: Path, lost: int) -> None:
     assert certificate(tmp_path / "0")["ran"]
 
 
+def test_a_mesh_that_is_not_of_all_devices(tmp_path: Path) -> None:
+    refused = burnin(tmp_path, *TWO, "--mesh", "2x4")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    said = "--mesh must be of all 2 devices of the burn-in, and 2x4 has 8"
+    assert said in " ".join(refused.stderr.split())
+    assert "Traceback" not in refused.stderr
+
+
 def test_minutes_that_are_too_short_for_all_rounds(tmp_path: Path) -> None:
     """On one device, which has no links."""
     short = burnin(tmp_path, "--devices-per-process", "1", "--minutes", "0.0001")
@@ -313,6 +321,7 @@ def test_plans_at_places(tmp_path: Path, options: str) -> None:
         (["--on", "cloud"], "a target must be one of local, slurm, tpu, ray, kubernetes, got"),
         (["--memory", "1"], "--memory must be 0 to 0.9, got 1; leave it out"),
         (["--minutes", "0"], "--minutes must be above 0 and at most 10000, got 0"),
+        (["--mesh", "2y4"], "cannot read mesh '2y4'; write sizes as 2x4"),
         (["--size", "4"], "--size must be 8 to 65536, got 4; leave it out"),
         (["--processes", "0"], "--processes must be 1 to 4096, got 0"),
         (["--out", "absent/b.json"], "--out absent/b.json"),

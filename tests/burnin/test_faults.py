@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+import pyreactant as pr
 from pyreactant.arrays.runtimes.runtime import current
 from pyreactant.check.burnin.member import member_of
 from pyreactant.check.burnin.record import Measure, merged
-from pyreactant.check.burnin.rounds import COLLECTIVES, Round, What, rounds_of
+from pyreactant.check.burnin.rounds import ALONG_AXES, COLLECTIVES, Round, What, rounds_of
 from pyreactant.check.burnin.verdict import Finding, Kind, State, judge
 from pyreactant.check.burnin.work import Work
+from pyreactant.fit.hlo.parse import collectives
 
 from . import hook
 from .hook import Fault
@@ -81,9 +83,9 @@ def test_a_device_that_computes_wrongly_is_named(work: Work, fault: Fault) -> No
 def test_one_result_in_many_is_seen(work: Work) -> None:
     hook.set_fault(Fault("flip", device=3, after=33, every=1000))
     assert odd(found(work, PRODUCTS, turns=1)) == {}
-    hook.set_fault(Fault("flip", device=3, after=10, every=1))
+    hook.set_fault(Fault("flip", device=3, after=18, every=1))
     (finding,) = odd(found(work, PRODUCTS, turns=1)).values()
-    assert finding.reasons[0].startswith("products of float32: 1 of 9 are wrong (other bits than")
+    assert finding.reasons[0].startswith("products of float32: 1 of 17 are wrong (other bits than")
 
 
 def test_floats_without_a_reference_are_compared_with_other_devices(work: Work) -> None:
@@ -103,10 +105,42 @@ def test_a_wrong_collective_is_seen(work: Work, what: What) -> None:
     assert "among its own devices" in finding.reasons[0]
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("what", ALONG_AXES)
+def test_a_wrong_collective_along_an_axis_is_seen(work: Work, what: What, axis: int) -> None:
+    mesh = pr.Mesh((2, 4), ("data", "model"))
+    job = Round(what, nbytes=4096, groups=((0,),), mesh=mesh, axis=axis)
+    assert [f.name for f in found(work, [job], turns=1) if f.state is State.FAILED] == []
+    hook.set_fault(Fault("flip", device=6, dtype="int32", ndim=2 if what == "all-reduce" else 3))
+    (finding,) = (f for f in found(work, [job], turns=1) if f.state is State.FAILED)
+    assert finding.name.startswith("process 0 ")
+
+
+AXES = (((0, 4), (1, 5), (2, 6), (3, 7)), ((0, 1, 2, 3), (4, 5, 6, 7)))
+"""Devices along each axis of a mesh of 2 x 4."""
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("what", ALONG_AXES)
+def test_only_devices_along_an_axis_meet(
+    work: Work, what: What, axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Round(what, nbytes=4096, groups=((0,),), mesh=pr.Mesh((2, 4), ("a", "b")), axis=axis)
+    made = collectives(compiled(job, monkeypatch), 8)
+    assert {(each.op, each.groups) for each in made} == {(what, AXES[axis])}
+
+
 @pytest.mark.parametrize("what", COLLECTIVES)
 def test_collectives_are_what_xla_calls_so(
     work: Work, what: What, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = compiled(Round(what, nbytes=4096, groups=((0,),)), monkeypatch)
+    operation = "collective-permute" if what is What.PERMUTE else str(what)
+    assert f" {operation}(" in text or f" {operation}-start(" in text
+
+
+def compiled(job: Round, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The HLO of a round's one program."""
     backend = current().backend
     texts: list[str] = []
     lower = type(backend).lower
@@ -117,10 +151,9 @@ def test_collectives_are_what_xla_calls_so(
         return lowered
 
     monkeypatch.setattr(type(backend), "lower", noted)
-    Work(backend, size=48).run(Round(what, nbytes=4096, groups=((0,),)), 0)
+    Work(backend, size=48).run(job, 0)
     (text,) = texts
-    operation = "collective-permute" if what is What.PERMUTE else str(what)
-    assert f" {operation}(" in text or f" {operation}-start(" in text
+    return text
 
 
 def test_a_word_of_memory_that_changes_is_named(
@@ -151,6 +184,14 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+
+def test_arithmetic_on_the_host(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece takes a millisecond by this clock, on the average of each spell."""
+    monkeypatch.setattr("pyreactant.check.burnin.work.time", Clock())
+    (measure,) = work.run(Round(What.HOST), 0)
+    assert (measure.device, measure.group, len(measure.seconds)) == (None, (0,), 16)
+    assert measure.seconds == pytest.approx([0.001] * 16, rel=0.05)
 
 
 def test_a_slow_device_is_suspicious(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:

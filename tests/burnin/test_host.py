@@ -1,6 +1,8 @@
 """What a host says of itself, with stand-ins for NVML and for dcgmi: no GPU is here."""
 
+import contextlib
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from pyreactant.check.burnin.certificate import certify
-from pyreactant.check.burnin.host import Gpus, losses, quoted, resources
+from pyreactant.check.burnin.host import Gpus, quoted, resources, segments
 from pyreactant.check.burnin.record import Measure
 from pyreactant.check.burnin.verdict import Finding, State, judge
 
@@ -150,12 +152,20 @@ def test_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["free disk"] > 0
 
 
-def test_losses(tmp_path: Path) -> None:
-    assert losses(tmp_path) == 0
-    (tmp_path / "proc/net").mkdir(parents=True)
-    lines = "TcpExt: TCPLossProbes TCPSackRecovery\nTcpExt: 7 3\nIpExt: InNoRoutes\nIpExt: 1\n"
-    (tmp_path / "proc/net/netstat").write_text(lines)
-    assert losses(tmp_path) == 3
+def test_segments_of_connections_are_counted() -> None:
+    """On loopback none is lost, and a socket that is no TCP connection is none."""
+    before = segments()
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        sender = stack.enter_context(socket.create_connection(server.getsockname()))
+        receiver = stack.enter_context(server.accept()[0])
+        for other in socket.socketpair():
+            stack.enter_context(other)
+        sender.sendall(b"1")
+        assert receiver.recv(1) == b"1"
+        sent, lost = segments()
+        assert os.get_blocking(receiver.fileno())  # looked at, and left as it was
+    assert (sent - before[0], lost - before[1]) == (1, 0)
 
 
 def test_a_disk_at_its_end_is_suspicious() -> None:

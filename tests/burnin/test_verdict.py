@@ -3,13 +3,16 @@
 import itertools
 import json
 import random
+import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pyreactant as pr
 from pyreactant.base.errors import FileError
 from pyreactant.base.files import write_text
 from pyreactant.check.burnin.member import Book
@@ -18,6 +21,7 @@ from pyreactant.check.burnin.rounds import (
     COLLECTIVES,
     Round,
     What,
+    along,
     halves,
     pairings,
     rounds_of,
@@ -85,6 +89,42 @@ def test_kinds_are_compared_within_themselves() -> None:
     assert odd(record(base.measures, members=tuple(members))) == {}
 
 
+def spells(seconds: dict[int, float]) -> Iterator[Measure]:
+    for process in range(4):
+        times = (seconds.get(process, 3e-5),) * 8
+        yield Measure(str(What.HOST), process, None, (process,), seconds=times)
+
+
+def test_a_slow_host_is_suspicious_and_its_links_are_not() -> None:
+    slow = {group: 0.02 for group in PAIRS if 2 in group}
+    found = odd(record([*devices(), *spells({2: 3e-4}), *links(slow)]))
+    assert {name: f.reasons for name, f in found.items()} == {
+        "process 2 (host n2)": ("arithmetic on the host: 10.0 times as long as on its equals",)
+    }
+
+
+def test_hosts_of_two_kinds_and_their_links_are_compared_within_a_kind() -> None:
+    """Hosts 4 and 5 have other GPUs and another processor, and all of theirs takes longer."""
+    base = [member(p, [p]) for p in range(6)]
+    other = [
+        type(m).from_dict(
+            m.to_dict() | {"processor": "Xeon", "devices": [{**m.devices[0], "kind": "A100"}]}
+        )
+        for m in base[4:]
+    ]
+    measures = [alone(p, seconds=(0.01 if p < 4 else 0.05,) * 20) for p in range(6)]
+    for p in range(6):
+        times = (3e-5 if p < 4 else 3e-4,) * 8
+        measures.append(Measure(str(What.HOST), p, None, (p,), seconds=times))
+    for group in itertools.combinations(range(6), 2):
+        measures += pair(group, 0.002 if group[1] < 4 else 0.03)
+    assert odd(record(measures, members=(*base[:4], *other))) == {}
+    measures[1] = alone(1, seconds=(0.05,) * 20)
+    assert list(odd(record(measures, members=(*base[:4], *other)))) == [
+        "device 1 (process 1, host n1)"
+    ]
+
+
 def test_a_slow_device_is_suspicious() -> None:
     slow = alone(1, seconds=(0.05,) * 20)
     (found,) = odd(record([devices()[0], slow, *devices()[2:]])).values()
@@ -92,12 +132,17 @@ def test_a_slow_device_is_suspicious() -> None:
     assert found.reasons == ("products of float32: 5.0 times as long as on its equals",)
 
 
-@pytest.mark.parametrize("kind", ["noisy", "few", "near"])
+@pytest.mark.parametrize("kind", ["noisy", "few", "unlucky", "loaded", "near"])
 def test_times_that_say_little_raise_no_alarm(kind: str) -> None:
     draw = random.Random(3)
     times = {d: [0.01 * draw.lognormvariate(0, 1.5) for _ in range(9)] for d in range(8)}
     if kind == "few":
         times = {0: [0.01] * 7, 1: [0.5] * 7}
+    if kind == "unlucky":  # a few of the calls of all are slow, and those of one are all so
+        times = {d: [0.01] * 4 + [0.05] * (4 if d else 12) for d in range(4)}
+    if kind == "loaded":  # one had less of a processor for a while
+        times = {d: [0.017 + 0.001 * n for n in range(16)] for d in range(4)}
+        times[0] = [0.023 + 0.006 * n for n in range(16)]
     if kind == "near":
         times = {d: [0.01 + 0.0015 * d] * 20 for d in range(6)}
     assert slow_ones(times) == {}
@@ -116,8 +161,10 @@ def test_one_slow_link_is_told_from_one_slow_process() -> None:
 
 
 def test_one_lossy_link_is_told_from_one_lossy_process() -> None:
-    def lossy(*bad: tuple[int, ...], calls: int = 9) -> list[Measure]:
-        both = [m for g in PAIRS for m in pair(g, lossy=calls if g in bad else 1)]
+    def lossy(*bad: tuple[int, ...], calls: int = 6, lost: int = 40) -> list[Measure]:
+        one = {"sent": 2000, "lost": 1, "lossy": 1}
+        many = {"sent": 2000, "lost": lost, "lossy": calls}
+        both = [m for g in PAIRS for m in pair(g, **(many if g in bad else one))]
         together: dict[tuple[object, ...], Measure] = {}
         merged(together, both)
         return [*together.values()]
@@ -125,17 +172,16 @@ def test_one_lossy_link_is_told_from_one_lossy_process() -> None:
     found = odd(record([*devices(), *lossy((1, 3))]))
     assert list(found) == ["process 1 (host n1) - process 3 (host n3)"]
     assert found.popitem()[1].reasons == (
-        "all-reduce of 1 MiB: TCP segments were lost in 18 of 24 calls",
+        "all-reduce of 1 MiB: 2.0% of the TCP segments were lost, in 12 of 24 calls",
     )
     everywhere = [group for group in PAIRS if 2 in group]
     found = odd(record([*devices(), *lossy(*everywhere)]))
     assert {name: f.reasons for name, f in found.items()} == {
         "process 2 (host n2)": ("TCP segments to every other process were lost",)
     }
-    assert odd(record([*devices(), *lossy(*PAIRS, calls=4)])) == {}
-    few = pair((0, 1), seconds=0.01, lossy=1)
-    assert odd(record([*devices()[:2], *few], processes=2)) == {}
-    two = odd(record([*devices()[:2], *pair((0, 1), lossy=5)], processes=2))
+    assert odd(record([*devices(), *lossy(*PAIRS, lost=10)])) == {}  # few segments
+    assert odd(record([*devices(), *lossy(*PAIRS, calls=1)])) == {}  # one burst at each end
+    two = odd(record([*devices()[:2], *pair((0, 1), sent=200, lost=2, lossy=3)], processes=2))
     assert [f.kind for f in two.values()] == [Kind.LINK]
 
 
@@ -178,6 +224,58 @@ def test_what_did_not_run_is_not_tested() -> None:
     assert [f.kind for f in found.values()] == [Kind.DEVICE, Kind.PROCESS]
 
 
+def calls(run: Callable[[], object]) -> int:
+    """How many functions are called, those of C too."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+class Passes(tuple[Measure, ...]):
+    """Measures that count how often somebody goes through all of them."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Measure]:
+        self.passes += 1
+        return super().__iter__()
+
+
+BAD: tuple[dict[str, int], ...] = ({}, {"wrong": 1, "sent": 99, "lost": 9, "lossy": 9})
+HALF_WRONG: dict[str, Callable[[int], list[Measure]]] = {
+    "devices": lambda n: [alone(d, wrong=d % 2, seconds=()) for d in range(n)],
+    "links": lambda n: [
+        measure
+        for groups in (*pairings(n), *halves(n))
+        for number, group in enumerate(groups)
+        for measure in (*pair(group, seconds=0.01, wrong=number % 2, lossy=9 * (number % 2)),)[:1]
+    ],
+}
+
+
+@pytest.mark.parametrize("of", HALF_WRONG)
+def test_the_verdict_over_thousands_that_fail_is_linear(of: str) -> None:
+    """By the calls for each measure of 4096 hosts and of 256, and the passes through all."""
+
+    def of_each(hosts: int) -> float:
+        measures = Passes(HALF_WRONG[of](hosts))
+        whole = replace(record((), processes=hosts), measures=measures)
+        called = calls(lambda: judge(whole))
+        assert measures.passes < 20
+        return called / len(measures)
+
+    assert of_each(4096) < 1.5 * of_each(256)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 16, 17, 64, 100, 4096])
 def test_rounds(count: int) -> None:
     for groups in (*pairings(count), *halves(count)) if count > 1 else halves(count):
@@ -196,6 +294,31 @@ def test_rounds(count: int) -> None:
         assert 4 <= each.nbytes * 2 * max(map(len, each.groups)) <= 2**28 or each.nbytes == 4
     sizes = [r.nbytes for r in rounds_of(1, "gpu") if r.what is What.ALL_REDUCE]
     assert (sizes[0], sizes[-1]) == (2**12, 2**28)
+
+
+def test_rounds_along_the_axes_of_a_mesh() -> None:
+    """Four processes of two devices each."""
+    mesh, homes = pr.Mesh((2, 4), ("data", "model")), [0, 0, 1, 1, 2, 2, 3, 3]
+    rounds = [r for r in rounds_of(4, "cpu", 2, mesh=mesh, homes=homes) if r.mesh]
+    assert {(r.name, r.groups) for r in rounds} == {
+        (f"{what} of {size} along axis {axis}", groups)
+        for what in ("all-reduce", "all-gather")
+        for size in ("4 KiB", "4 MiB")
+        for axis, groups in (("data", ((0, 2), (1, 3))), ("model", ((0, 1), (2, 3))))
+    }
+    assert along((4, 2), 0, homes) == ((0, 1, 2, 3),)
+    assert along((8, 1), 1, homes) == ((0,), (1,), (2,), (3,))
+    assert along((2, 3), 1, [0, 0, 1, 1, 2, 2]) == ((0, 1, 2),)
+    many = along((64, 256), 1, [device // 4 for device in range(2**14)])
+    assert many[0] == tuple(range(64))
+    assert len(many) == 64
+
+
+def test_a_slow_pair_along_an_axis_is_a_link_and_no_process() -> None:
+    """Each process is in one such pair only."""
+    slow = [m for g in ((0, 1), (2, 3), (4, 5)) for m in pair(g, 0.02 if g == (2, 3) else 0.002)]
+    found = odd(record([*(alone(d) for d in range(6)), *slow], processes=6))
+    assert list(found) == ["process 2 (host n2) - process 3 (host n3)"]
 
 
 def test_memory_is_a_round_where_it_is_asked_for() -> None:

@@ -22,7 +22,9 @@ import numpy as np
 
 from ...arrays.backend import AbstractBackend
 from ...arrays.runtimes.runtime import current, initialize
-from ...base.errors import FileError, InvalidArgumentError, RequirementError
+from ...arrays.text import parse_mesh
+from ...base.counted import counted
+from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
 from ...base.facts import ROOT, gpu_serials, usable_cores
 from ...base.files import write_text
 from ...process import progress, supervised
@@ -84,7 +86,7 @@ def main(words: Sequence[str]) -> None:
         )
     try:
         burned_in(words[0], json.loads(words[1]))
-    except FileError as error:
+    except PyReactantError as error:
         supervised.end_with(error)
 
 
@@ -115,12 +117,21 @@ def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record
     Returns:
         The record on process 0; None on the others.
     """
+    homes = [device.process_index for device in backend.devices()]
+    mesh = parse_mesh(asked.mesh) if asked.mesh else None
+    if mesh is not None and mesh.size != len(homes):
+        raise InvalidArgumentError(
+            f"--mesh must be of all {counted(len(homes), 'device')} of the burn-in, and "
+            f"{asked.mesh} has {mesh.size}"
+        )
     meeting, work = Meeting(backend), Work(backend, asked.size, asked.memory)
     rounds = rounds_of(
         backend.group.num_processes,
         backend.devices()[0].platform,
-        max(Counter(d.process_index for d in backend.devices()).values()),
+        max(Counter(homes).values()),
         asked.memory,
+        mesh,
+        homes,
     )
     told = meeting.told("member", member_of(backend, work.gpus).to_dict())
     members = tuple(map(Member.from_dict, told))

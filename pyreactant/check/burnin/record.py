@@ -29,11 +29,13 @@ class Asked(Plain):
         seconds: How long to test.
         size: Side of the products; None for that of the platform.
         memory: Share of each device's free memory to test; None for that of the platform.
+        mesh: A mesh of all devices, whose axes are tested one by one; "" for none.
     """
 
     seconds: float
     size: int | None = None
     memory: float | None = None
+    mesh: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,9 @@ class Measure(Plain):
         seconds: Times of single calls: all, or a sample of `KEPT`.
         timed: Number of calls that were timed.
         nbytes: Bytes that each call moved; 0 where it computed.
-        lossy: Number of timed calls in which the host's TCP segments were lost, in a group.
+        sent: TCP segments that the process sent in the timed calls of a group.
+        lost: Those of them that were lost.
+        lossy: Number of timed calls in which some were.
     """
 
     round: str
@@ -92,6 +96,8 @@ class Measure(Plain):
     seconds: Sequence[float] = ()
     timed: int = 0
     nbytes: int = 0
+    sent: int = 0
+    lost: int = 0
     lossy: int = 0
 
     def __post_init__(self) -> None:
@@ -143,6 +149,8 @@ class Measure(Plain):
             digests=digests,
             seconds=seconds,
             timed=self.timed + later.timed,
+            sent=self.sent + later.sent,
+            lost=self.lost + later.lost,
             lossy=self.lossy + later.lossy,
         )
 

@@ -1,15 +1,19 @@
 """The rounds of a burn-in as data: what runs on devices alone, and in which groups of processes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
+from ...arrays.mesh import Mesh
 from ...arrays.text import bytes_text
 
 
 class What(StrEnum):
     """What a round does."""
 
+    HOST = "arithmetic on the host"
     PRODUCTS = "products"
     CHAINS = "chains"
     COPIES = "copies from the host"
@@ -31,6 +35,10 @@ COLLECTIVES = (
 )
 
 
+ALONG_AXES = (What.ALL_REDUCE, What.ALL_GATHER)
+"""What runs along each axis of a mesh."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """A round.
@@ -42,6 +50,9 @@ class Round:
         groups: Groups of processes, each of which runs the collective by itself; none for rounds
             of single devices.
         pairs: Whether the groups are pairs, whose times are those of links.
+        mesh: The mesh along one of whose axes all devices run the collective at once; None where
+            each group is by itself.
+        axis: Number of that axis.
     """
 
     what: What
@@ -49,6 +60,8 @@ class Round:
     nbytes: int = 0
     groups: tuple[tuple[int, ...], ...] = ()
     pairs: bool = False
+    mesh: Mesh | None = None
+    axis: int = 0
 
     @property
     def name(self) -> str:
@@ -58,6 +71,8 @@ class Round:
         size = f" of {bytes_text(self.nbytes)}" if self.nbytes else ""
         most = max(map(len, self.groups), default=1)
         among = " in pairs" if self.pairs else f" among {most}" if most > 1 else ""
+        if self.mesh is not None:
+            among = f" along axis {self.mesh.axis_names[self.axis]}"
         return f"{self.what}{size}{among}"
 
 
@@ -74,7 +89,12 @@ _MOST_OTHERWISE = 2**28
 
 
 def rounds_of(
-    processes: int, platform: str, devices: int = 1, memory: float | None = None
+    processes: int,
+    platform: str,
+    devices: int = 1,
+    memory: float | None = None,
+    mesh: Mesh | None = None,
+    homes: Sequence[int] = (),
 ) -> list[Round]:
     """One turn of rounds.
 
@@ -83,10 +103,13 @@ def rounds_of(
         platform: "cpu", "gpu" or "tpu".
         devices: Devices of each process.
         memory: Share of the free memory that is tested; None for that of the platform.
+        mesh: A mesh of all devices, whose axes are tested one by one.
+        homes: The process of each device, for a mesh.
     """
     dtypes = {"cpu": ("float32", "bfloat16"), "tpu": ("float32", "bfloat16", "int8")}
     chosen = dtypes.get(platform, ("float32", "bfloat16", "float16", "int8"))
-    rounds = [Round(What.PRODUCTS, dtype=dtype) for dtype in chosen]
+    # First, because it compiles nothing: on a slow host a short burn-in does little more.
+    rounds = [Round(What.HOST), *(Round(What.PRODUCTS, dtype=dtype) for dtype in chosen)]
     rounds += [Round(What.CHAINS), Round(What.COPIES, nbytes=2**22 if platform == "cpu" else 2**26)]
     if memory or (memory is None and platform != "cpu"):
         rounds.append(Round(What.MEMORY))
@@ -104,13 +127,47 @@ def rounds_of(
         elif not pairs:
             kinds[What.ALL_GATHER, sizes[-1]] = None
         rounds += [Round(w, nbytes=n, groups=groups, pairs=pairs) for w, n in kinds]
-    return rounds
+    return rounds if mesh is None else [*rounds, *_along_axes(mesh, platform, homes)]
+
+
+def _along_axes(mesh: Mesh, platform: str, homes: Sequence[int]) -> Iterator[Round]:
+    sizes = _sizes(platform, mesh.size)
+    for axis in range(len(mesh.shape)):
+        groups = along(mesh.shape, axis, homes)
+        for what in ALONG_AXES:
+            for nbytes in dict.fromkeys((sizes[0], sizes[-1])):
+                yield Round(what, nbytes=nbytes, groups=groups, mesh=mesh, axis=axis)
 
 
 def _sizes(platform: str, devices: int) -> list[int]:
     """Bytes of each device, in collectives of so many."""
     most = max(4, _MOST.get(platform, _MOST_OTHERWISE) // devices)
     return [*dict.fromkeys(min(n, most) for n in _SIZES.get(platform, _SIZES_OTHERWISE))]
+
+
+def along(shape: Sequence[int], axis: int, homes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Processes that a collective operation along an axis of a mesh brings together.
+
+    Examples:
+        >>> along((2, 2), 0, [0, 0, 1, 1]), along((2, 2), 1, [0, 0, 1, 1])
+        (((0, 1),), ((0,), (1,)))
+    """
+    lines = np.moveaxis(np.reshape(homes, shape), axis, -1).reshape(-1, shape[axis])
+    first = {process: process for process in homes}  # leads to the first of its group
+
+    def leader(process: int) -> int:
+        while first[process] != process:
+            first[process] = process = first[first[process]]
+        return process
+
+    for line in lines.tolist():
+        for process in line:
+            low, high = sorted((leader(line[0]), leader(process)))
+            first[high] = low
+    groups: dict[int, list[int]] = {}
+    for process in sorted(first):
+        groups.setdefault(leader(process), []).append(process)
+    return tuple(map(tuple, groups.values()))
 
 
 def halves(processes: int) -> list[tuple[tuple[int, ...], ...]]:

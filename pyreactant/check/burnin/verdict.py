@@ -4,14 +4,20 @@ A wrong result of a device alone is the device's. A wrong result of a group is e
 or process in it that is wrong by itself; else by the process that is in every wrong pair; else
 by the link; a larger group is named only if nothing smaller in it is wrong.
 
-Times are compared among equals by their medians. One is slow if it is more than `FACTOR` times the
-middle of all, and further from it than `RANKS` robust standard deviations: 1.4826 times the median
-absolute deviation (F. Hampel, JASA 69, 1974), of the equals and of its own repetitions.
+Times are compared among equals. One is slow if its median is more than `FACTOR` times the middle of
+all, and its quickest call, too, because load lengthens some calls and not all. Its median must be
+further from the middle than `RANKS` robust standard deviations of the medians: 1.4826 times the
+median absolute deviation (F. Hampel, JASA 69, 1974). And its calls must be so late among those of
+all that, if all were alike, this would happen to any of them in less than `CHANCE` of the cases,
+however their times are distributed.
 """
 
+import bisect
+import itertools
+import math
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -19,14 +25,21 @@ from typing import Any, TypeVar
 from ...arrays.text import bytes_text, seconds_text
 from ..records.plain import Plain
 from .record import Measure, Member, Record
+from .rounds import What
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 FACTOR = 2.0
 RANKS = 6.0
+CHANCE = 1e-5
 _ROBUST = 1.4826
-_LEAST = 8
-"""Times of each that a comparison needs."""
+
+_PAIRS = 3
+"""Pairs that a comparison of links needs."""
+
+_FEW = 4
+"""Devices that are named as right, at most."""
 
 LEAST_FREE = 2**28
 """Bytes of memory, and of the disk, that must be free."""
@@ -37,8 +50,8 @@ DRIFT = 0.25
 """Seconds that it may move against them within a burn-in."""
 
 
-LOSSY, LEAST_LOSSY = 1 / 3, 4
-"""Share and number of calls with lost segments, from which on a link is lossy."""
+LOST, LEAST_LOSSY = 1 / 200, 3
+"""Share of the segments that are lost, and calls with lost ones, from which on a link is lossy."""
 
 
 class State(StrEnum):
@@ -120,18 +133,31 @@ def slow_ones(times: Mapping[K, Sequence[float]]) -> dict[K, float]:
         >>> slow_ones({name: [t] * 8 for name, t in zip("abcd", (1.0, 1.1, 0.9, 5.0))})
         {'d': 5.0}
     """
-    enough = {name: sorted(each) for name, each in times.items() if len(each) >= _LEAST}
-    medians = {name: statistics.median(each) for name, each in enough.items()}
+    medians = {name: statistics.median(each) for name, each in times.items() if each}
     if len(medians) < 2:
         return {}
     middle = statistics.median_low(medians.values())
     among = statistics.median_low(abs(value - middle) for value in medians.values())
-    slow = {}
-    for name, value in medians.items():
-        own = robust_deviation(enough[name])
-        if value > FACTOR * middle and value - middle > RANKS * (_ROBUST * among + own):
-            slow[name] = value / middle
-    return slow
+    quick = statistics.median_low(min(times[name]) for name in medians)
+    every = sorted(itertools.chain.from_iterable(times.values()))
+    return {
+        name: value / middle
+        for name, value in medians.items()
+        if value > FACTOR * middle
+        and min(times[name]) > FACTOR * quick
+        and value - middle > RANKS * _ROBUST * among
+        and len(medians) * _chance(times[name], every) < CHANCE
+    }
+
+
+def _chance(own: Sequence[float], every: Sequence[float]) -> float:
+    """How likely all of one's times are as late as they are among all, if they are like all.
+
+    Then each choice of so many of all is as likely as another, and this is the share of the
+    choices from the times that are no quicker than its quickest.
+    """
+    late = len(every) - bisect.bisect_left(every, min(own))
+    return math.comb(late, len(own)) / math.comb(len(every), len(own))
 
 
 def robust_deviation(times: Sequence[float]) -> float:
@@ -152,8 +178,9 @@ def _devices(record: Record) -> list[Finding]:
         if measure.device is not None:
             of_device[measure.device].append(measure)
     reasons: dict[int, list[tuple[State, str]]] = defaultdict(list)
+    right = _right(record)
     for position, measures in of_device.items():
-        reasons[position] += [(State.FAILED, text) for text in _wrong(measures, record)]
+        reasons[position] += [(State.FAILED, text) for text in _wrong(measures, right)]
     for device in (device for member in record.members for device in member.devices):
         if others := device.get("others"):
             shared = (State.SUSPICIOUS, f"in use by others: {others}")
@@ -161,12 +188,13 @@ def _devices(record: Record) -> list[Finding]:
     of_round: dict[str, list[Measure]] = defaultdict(list)
     for measure in record.measures:
         of_round[measure.round].append(measure)
+    kinds = _kinds_of_devices(record)
     for name, all_of_it in of_round.items():
-        for equals in _equals(record).values():
-            measures = [m for m in all_of_it if m.device in equals]
-            for position, found in _other_bits(measures):
+        by_device = {m.device: m for m in all_of_it if m.device is not None}
+        for equals in _alike(by_device, kinds.__getitem__):
+            for position, found in _other_bits(equals):
                 reasons[position].append(found)
-            times = {m.device: m.seconds for m in measures if m.device is not None}
+            times = {position: measure.seconds for position, measure in equals.items()}
             for position, ratio in slow_ones(times).items():
                 text = f"{name}: {ratio:.1f} times as long as on its equals"
                 reasons[position].append((State.SUSPICIOUS, text))
@@ -184,18 +212,24 @@ def _devices(record: Record) -> list[Finding]:
     ]
 
 
-def _wrong(measures: Iterable[Measure], record: Record) -> list[str]:
+def _right(record: Record) -> Mapping[str, Sequence[str]]:
+    """For each round a few devices that computed it rightly."""
+    right: dict[str, list[str]] = defaultdict(list)
+    for measure in record.measures:
+        few = right[measure.round]
+        if measure.device is not None and not measure.wrong and len(few) < _FEW:
+            few.append(str(measure.device))
+    return right
+
+
+def _wrong(measures: Iterable[Measure], right: Mapping[str, Sequence[str]]) -> list[str]:
     """What one device computed wrongly, with who computed the same rightly."""
     texts = []
     for measure in measures:
         if not measure.wrong:
             continue
-        right = [
-            str(other.device)
-            for other in record.measures
-            if other.round == measure.round and other.device is not None and not other.wrong
-        ]
-        beside = f"; the same inputs are right on {', '.join(right[:4])}" if right else ""
+        few = right[measure.round]
+        beside = f"; the same inputs are right on {', '.join(few)}" if few else ""
         texts.append(
             f"{measure.round}: {measure.wrong} of {measure.checked} are wrong ({measure.where})"
             f"{beside}"
@@ -203,17 +237,16 @@ def _wrong(measures: Iterable[Measure], record: Record) -> list[str]:
     return texts
 
 
-def _other_bits(measures: Sequence[Measure]) -> list[tuple[int, tuple[State, str]]]:
+def _other_bits(equals: Mapping[int, Measure]) -> list[tuple[int, tuple[State, str]]]:
     """Devices of a kind whose bits are not those of the others, or change."""
     found: list[tuple[int, tuple[State, str]]] = []
     bits: dict[str, list[int]] = defaultdict(list)
-    for measure in measures:
-        assert measure.device is not None
+    for device, measure in equals.items():
         if len(measure.digests) > 1:
             several = f"{measure.round}: {len(measure.digests)} different results of the same"
-            found.append((measure.device, (State.FAILED, several)))
+            found.append((device, (State.FAILED, several)))
         elif measure.digests:
-            bits[next(iter(measure.digests))].append(measure.device)
+            bits[next(iter(measure.digests))].append(device)
     most = max(bits.values(), key=len, default=[])
     for devices in bits.values():
         if devices is most or len(bits) < 2:
@@ -261,13 +294,28 @@ def _wrong_groups(
         guilty = {}  # all with all: nobody stands out
     explained |= {group for group in left if guilty.keys() & set(group)}
     groups: dict[tuple[int, ...], str] = {}
+    named: dict[int, list[tuple[int, ...]]] = defaultdict(list)  # those that a process is in
     for group in sorted(left - explained, key=lambda group: (len(group), group)):
-        if any(set(smaller) < set(group) for smaller in groups):
+        here = Counter(smaller for process in group for smaller in named[process])
+        if any(times == len(smaller) for smaller, times in here.items()):
             explained.add(group)
             continue
         bad, checked = counts[group]
         groups[group] = f"{bad} of {checked} results of collective operations are wrong"
+        for process in group:
+            named[process].append(group)
     return guilty, groups, explained
+
+
+def _slow_hosts(record: Record) -> dict[int, str]:
+    """Processes whose host computes slowly, among those of the same processor."""
+    processors = {member.process: member.processor for member in record.members}
+    times = {m.process: m.seconds for m in record.measures if m.round == What.HOST}
+    return {
+        process: f"{What.HOST}: {ratio:.1f} times as long as on its equals"
+        for equals in _alike(times, processors.__getitem__)
+        for process, ratio in slow_ones(equals).items()
+    }
 
 
 def _links(
@@ -275,33 +323,40 @@ def _links(
 ) -> tuple[dict[int, str], dict[tuple[int, ...], list[str]]]:
     """Slow or lossy processes and links.
 
-    A process is slow if even its best link is; the others are compared without its links.
+    A process is slow if its host is, or even its best link; the others are compared without its
+    links. Hosts of one kind are equals, and so are links between the same kinds.
     """
-    slow: dict[int, str] = {}
+    slow = _slow_hosts(record)
+    kinds = _kinds_of_processes(record)
     links: dict[tuple[int, ...], list[str]] = defaultdict(list)
     pairs = [m for m in record.measures if m.device is None and m.seconds and len(m.group) == 2]
     for name in sorted({m.round for m in pairs}):
         times = {m.group: m.seconds for m in pairs if m.round == name}
         nbytes = max(m.nbytes for m in pairs if m.round == name)
-        if len(times) < 3:
-            continue  # no equals to compare with
+        if len(times) < _PAIRS:
+            continue  # each process would stand for its one link
+        several = Counter(process for pair in times for process in pair)
         best: dict[int, Sequence[float]] = {}
         for pair, each in times.items():
-            for process in pair:
+            for process in (p for p in pair if several[p] > 1):
                 best[process] = min(best.get(process, each), each, key=statistics.median)
-        for process, ratio in slow_ones(best).items():
-            slow.setdefault(process, f"{name}: {ratio:.1f} times as long with every other process")
+        for equals in _alike(best, kinds.__getitem__):
+            for process, ratio in slow_ones(equals).items():
+                said = f"{name}: {ratio:.1f} times as long with every other process"
+                slow.setdefault(process, said)
         rest = {pair: each for pair, each in times.items() if not slow.keys() & set(pair)}
-        for pair, ratio in slow_ones(rest).items():
-            middle = statistics.median(rest[pair])
-            links[pair].append(
-                f"{name}: {seconds_text(middle)} ({bytes_text(nbytes / middle)}/s), "
-                f"{ratio:.1f} times the middle of {len(rest)} pairs"
-            )
+        for same in _alike(rest, lambda pair: frozenset(kinds[p] for p in pair)):
+            for pair, ratio in slow_ones(same).items() if len(same) >= _PAIRS else ():
+                middle = statistics.median(same[pair])
+                links[pair].append(
+                    f"{name}: {seconds_text(middle)} ({bytes_text(nbytes / middle)}/s), "
+                    f"{ratio:.1f} times the middle of {len(same)} pairs"
+                )
     lossy = _lossy(record)
-    for process in {p for pair in lossy for p in pair}:
-        own = {m.group for m in pairs if process in m.group}
-        if len(own) > 1 and own <= lossy.keys():
+    own = Counter(process for pair in {m.group for m in pairs} for process in pair)
+    bad = Counter(process for pair in lossy for process in pair)
+    for process, count in bad.items():
+        if count == own[process] > 1:
             slow.setdefault(process, "TCP segments to every other process were lost")
     for pair, text in lossy.items():
         if not slow.keys() & set(pair):
@@ -310,11 +365,12 @@ def _links(
 
 
 def _lossy(record: Record) -> dict[tuple[int, ...], str]:
-    """Links that lose segments in many calls."""
+    """Links that lose segments again and again."""
     return {
-        m.group: f"{m.round}: TCP segments were lost in {m.lossy} of {m.timed} calls"
+        m.group: f"{m.round}: {m.lost / m.sent:.1%} of the TCP segments were lost, in {m.lossy} of "
+        f"{m.timed} calls"
         for m in record.measures
-        if len(m.group) == 2 and m.lossy >= LEAST_LOSSY and m.lossy > LOSSY * m.timed
+        if len(m.group) == 2 and m.lossy >= LEAST_LOSSY and m.lost > LOST * m.sent
     }
 
 
@@ -403,11 +459,30 @@ def _name(position: int, member: Member) -> str:
     return f"device {position} (process {member.process}, host {member.host})"
 
 
-def _equals(record: Record) -> dict[tuple[Any, ...], set[int]]:
-    """Positions of devices whose results and times should be alike."""
-    kinds: dict[tuple[Any, ...], set[int]] = defaultdict(set)
-    for member in record.members:
-        for device in member.devices:
-            processor = member.processor if device["platform"] == "cpu" else ""
-            kinds[device["platform"], device["kind"], processor].add(device["position"])
-    return kinds
+def _alike(values: Mapping[K, T], kind: Callable[[K], Any]) -> Iterable[dict[K, T]]:
+    """The values of each kind."""
+    alike: dict[Any, dict[K, T]] = defaultdict(dict)
+    for name, value in values.items():
+        alike[kind(name)][name] = value
+    return alike.values()
+
+
+def _kinds_of_processes(record: Record) -> dict[int, tuple[str, ...]]:
+    """The kind of each process: the processor of its host, and its devices."""
+    return {
+        member.process: (member.processor, *sorted({d["kind"] for d in member.devices}))
+        for member in record.members
+    }
+
+
+def _kinds_of_devices(record: Record) -> dict[int, tuple[str, ...]]:
+    """The kind of each device; results and times of a kind should be alike."""
+    return {
+        device["position"]: (
+            device["platform"],
+            device["kind"],
+            member.processor if device["platform"] == "cpu" else "",
+        )
+        for member in record.members
+        for device in member.devices
+    }

@@ -7,6 +7,7 @@ collective.
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,15 +22,21 @@ from ...base.counted import counted
 from ...base.facts import available_memory
 from ...process import progress
 from ..product import whole
-from .host import Gpus, losses
+from .host import Gpus, segments
 from .record import Measure
 from .rounds import Round, What
 
-REPEATS = 5
-"""Calls of each collective operation in a round, and of chains."""
+REPEATS, IN_PAIRS = 5, 9
+"""Copies, and calls of a collective operation, in a round; and of one in pairs."""
 
-PRODUCTS = 9
-"""Products of the same inputs in a round: after one that compiles, as many as speeds need."""
+MANY = 17
+"""Calls of what is quick, and of products: after one that compiles, as many times as are kept."""
+
+_QUICK = 2**16
+"""Bytes from each device up to which a transfer is quick."""
+
+_SPELLS, _SPELL = 16, 1 / 16
+"""Spells of arithmetic on the host, and the seconds of each: about a period of a quota."""
 
 _BLOCK = 2**26
 """Words of a block of tested memory, at most."""
@@ -88,17 +95,17 @@ def inverted(block: Any, key: Any) -> Any:
     return ~block, wrong.sum(dtype=np.uint32), jnp.argmax(wrong)
 
 
-def summed(x: Any) -> Any:
-    """The JAX body of an all-reduce, if the result is everywhere: the sum of the rows."""
-    return x.sum(axis=0)
+def summed(x: Any, *, axis: int) -> Any:
+    """The JAX body of an all-reduce along an axis, if the result is everywhere on it."""
+    return x.sum(axis=axis)
 
 
-def same(x: Any) -> Any:
+def same(x: Any, *, axis: int) -> Any:
     """The JAX body of an all-gather, and of an all-to-all, by where the result is."""
     return x
 
 
-def scattered(x: Any) -> Any:
+def scattered(x: Any, *, axis: int) -> Any:
     """The JAX body of a reduce-scatter, which XLA would not always make of a sum."""
     import jax
     from jax import lax
@@ -111,26 +118,34 @@ def scattered(x: Any) -> Any:
     return jax.shard_map(of_block, in_specs=spec, out_specs=spec)(x)
 
 
-def moved(x: Any) -> Any:
+def moved(x: Any, *, axis: int) -> Any:
     """The JAX body of a permute: each device's row goes to the next."""
     import jax.numpy as jnp
 
-    return jnp.roll(x, 1, axis=0)
+    return jnp.roll(x, 1, axis=axis)
 
 
-def _sum(rows: np.ndarray) -> np.ndarray:
-    total: np.ndarray = rows.sum(axis=0)
-    return total
-
-
-_COLLECTIVES: Mapping[What, tuple[str, Any, Callable[[np.ndarray], np.ndarray]]] = {
-    What.ALL_REDUCE: ("summed", (), _sum),
-    What.ALL_GATHER: ("same", (), lambda rows: rows),
-    What.REDUCE_SCATTER: ("scattered", (_AXIS,), _sum),
-    What.ALL_TO_ALL: ("same", (None, _AXIS), lambda rows: rows),
-    What.PERMUTE: ("moved", (_AXIS,), lambda rows: np.roll(rows, 1, axis=0)),
+_Names = tuple[str, ...]
+_COLLECTIVES: Mapping[
+    What, tuple[str, Callable[[_Names, int], Any], Callable[[np.ndarray, int], np.ndarray]]
+] = {
+    What.ALL_REDUCE: ("summed", lambda names, at: names[:at] + names[at + 1 :], np.sum),
+    What.ALL_GATHER: (
+        "same",
+        lambda names, at: (*names[:at], None, *names[at + 1 :]),
+        lambda parts, _: parts,
+    ),
+    What.REDUCE_SCATTER: ("scattered", lambda names, _: names, np.sum),
+    What.ALL_TO_ALL: ("same", lambda names, _: (None, *names), lambda parts, _: parts),
+    What.PERMUTE: ("moved", lambda names, _: names, lambda parts, at: np.roll(parts, 1, at)),
 }
-"""The body of each collective, the partition spec of its result, and NumPy's result."""
+"""The body of each collective, the partition spec of its result by the names of the mesh's axes
+and the number of the one that it is along, and NumPy's result."""
+
+
+def _repeats(job: Round) -> int:
+    """Calls of a collective operation in a round."""
+    return MANY if job.nbytes <= _QUICK else IN_PAIRS if job.pairs else REPEATS
 
 
 class Work:
@@ -155,12 +170,14 @@ class Work:
 
     def run(self, job: Round, turn: int) -> list[Measure]:
         """Run a round; `turn` chooses its inputs, the same on every process."""
+        if job.what is What.HOST:
+            return [self._arithmetic(job)]
         if job.what is What.PRODUCTS:
             return self._products(job, turn)
         if job.what is What.CHAINS:
-            return [self._chain(job, device) for device in self._mine]
+            return self._chains(job)
         if job.what is What.COPIES:
-            return [self._copy(job, device, turn) for device in self._mine]
+            return self._copies(job, turn)
         if job.what is What.MEMORY:
             return self._patterns(job, turn)
         if job.what is What.COUNTERS:
@@ -170,9 +187,23 @@ class Work:
             ]
         group = next((group for group in job.groups if self._process in group), None)
         if group is None:
-            progress.collectives += REPEATS  # the others begin so many
+            progress.collectives += _repeats(job)  # the others begin so many
             return []
         return [self._collective(job, group, turn)]
+
+    def _arithmetic(self, job: Round) -> Measure:
+        """How long the same arithmetic takes on this host, on the average of each spell.
+
+        A spell is as long on a slow host, and evens out that a processor is had by turns.
+        """
+        seconds = []
+        for _ in range(_SPELLS):
+            began, pieces = time.perf_counter(), 0
+            while (passed := time.perf_counter() - began) < _SPELL or not pieces:
+                sum(range(2000))
+                pieces += 1
+            seconds.append(passed / pieces)
+        return Measure(job.name, self._process, None, (self._process,), seconds=tuple(seconds))
 
     def _products(self, job: Round, turn: int) -> list[Measure]:
         """Products of whole numbers, the same ones on each device; one device after the other."""
@@ -184,7 +215,7 @@ class Work:
         first: dict[int, str] = {}
         wrong: dict[int, list[str]] = {device: [] for device in self._mine}
         seconds: dict[int, list[float]] = {device: [] for device in self._mine}
-        for repeat in range(PRODUCTS):
+        for repeat in range(MANY):
             for device, (x, y) in held.items():
                 # The first call compiles.
                 took, c = self._timed(device, whole.MULTIPLY, x, y)
@@ -205,7 +236,7 @@ class Work:
             self._measure(
                 job,
                 device,
-                checked=PRODUCTS,
+                checked=MANY,
                 wrong=len(wrong[device]),
                 where=wrong[device][0] if wrong[device] else "",
                 seconds=tuple(seconds[device]),
@@ -225,36 +256,47 @@ class Work:
         residues, strange = self._run(device, whole.CHECK, c, self._put(device, v))
         return whole.wrong_rows(self._read(residues), self._read(strange), expected)
 
-    def _chain(self, job: Round, device: int) -> Measure:
+    def _chains(self, job: Round) -> list[Measure]:
         """Floats without a reference: their bits are compared later, over time and devices."""
         n = min(self._size, 1024)
         x = np.random.Generator(np.random.Philox(key=n)).random((n, n), np.float32)
-        placed, digests, seconds = self._put(device, x), [], []
-        for _ in range(REPEATS):
-            took, result = self._timed(device, _CHAIN, placed)
-            seconds.append(took)
-            digests.append(hashlib.sha256(self._read(result).tobytes()).hexdigest()[:16])
-        counts = {digest: digests.count(digest) for digest in digests}
-        return self._measure(
-            job, device, checked=REPEATS, digests=counts, seconds=tuple(seconds[1:])
-        )
+        placed = {device: self._put(device, x) for device in self._mine}
+        digests: dict[int, Counter[str]] = {device: Counter() for device in self._mine}
+        seconds: dict[int, list[float]] = {device: [] for device in self._mine}
+        for _ in range(MANY):
+            for device in self._mine:
+                took, result = self._timed(device, _CHAIN, placed[device])
+                seconds[device].append(took)
+                digest = hashlib.sha256(self._read(result).tobytes()).hexdigest()[:16]
+                digests[device][digest] += 1
+        return [
+            self._measure(job, d, checked=MANY, digests=digests[d], seconds=tuple(seconds[d][1:]))
+            for d in self._mine
+        ]
 
-    def _copy(self, job: Round, device: int, turn: int) -> Measure:
-        """Copies to a device, and back to compare."""
+    def _copies(self, job: Round, turn: int) -> list[Measure]:
+        """Copies to each device, and back to compare."""
         words = mixed(np.arange(job.nbytes // 4, dtype=np.uint32) + np.uint32(turn))
-        began = time.perf_counter()
-        placed = self._put(device, words)
-        took = time.perf_counter() - began
-        wrong = int(not np.array_equal(self._read(placed), words))
-        return self._measure(
-            job,
-            device,
-            checked=1,
-            wrong=wrong,
-            where="other bytes came back" if wrong else "",
-            seconds=(took,),
-            nbytes=job.nbytes,
-        )
+        wrong = dict.fromkeys(self._mine, 0)
+        seconds: dict[int, list[float]] = {device: [] for device in self._mine}
+        for _ in range(REPEATS):
+            for device in self._mine:
+                began = time.perf_counter()
+                placed = self._put(device, words)
+                seconds[device].append(time.perf_counter() - began)
+                wrong[device] += not np.array_equal(self._read(placed), words)
+        return [
+            self._measure(
+                job,
+                device,
+                checked=REPEATS,
+                wrong=wrong[device],
+                where="other bytes came back" if wrong[device] else "",
+                seconds=tuple(seconds[device]),
+                nbytes=job.nbytes,
+            )
+            for device in self._mine
+        ]
 
     def _patterns(self, job: Round, turn: int) -> list[Measure]:
         """A pattern in the memory of each device, read and inverted in place, and read again."""
@@ -296,26 +338,33 @@ class Work:
         return int(self._memory * free) // 4
 
     def _collective(self, job: Round, group: tuple[int, ...], turn: int) -> Measure:
-        """A collective operation among all devices of a group of processes, exact."""
-        devices = [d.position for d in self._backend.devices() if d.process_index in group]
-        mesh = Mesh((len(devices),), (_AXIS,), devices)
-        columns = max(1, job.nbytes // 4 // len(devices)) * len(devices)
-        matrix = whole.Whole((len(devices), columns), turn, 3, 2**8)
+        """A collective operation, exact: of a group of processes, or along an axis of a mesh."""
+        mesh = job.mesh
+        if mesh is None:
+            devices = [d.position for d in self._backend.devices() if d.process_index in group]
+            mesh = Mesh((len(devices),), (_AXIS,), devices)
+        columns = max(1, job.nbytes // 4 // mesh.size) * mesh.size
+        matrix = whole.Whole((mesh.size, columns), turn, 3, 2**8)
         x = self._placed(mesh, matrix)
-        body, spec, result_of = _COLLECTIVES[job.what]
-        expected = result_of(matrix.rows(0, len(devices)))
+        body, spec_of, result_of = _COLLECTIVES[job.what]
+        expected = result_of(matrix.rows(0, mesh.size).reshape(*mesh.shape, columns), job.axis)
         program = Program(job.what, jax=f"pyreactant.check.burnin.work:{body}")
-        executable = self._executable(NamedSharding(mesh, spec), program, [(x, (_AXIS,))], {})
+        sharding = NamedSharding(mesh, spec_of(mesh.axis_names, job.axis))
+        arguments = [(x, mesh.axis_names)]
+        executable = self._executable(sharding, program, arguments, {"axis": job.axis})
         wrong, seconds = [], []
-        lossy = 0
-        for repeat in range(REPEATS):
-            before, began = losses(), time.perf_counter()
+        sent = lost = lossy = 0
+        for repeat in range(_repeats(job)):
+            before, began = segments(), time.perf_counter()
             with progress.collective():
                 (result,) = executable.run(x)
                 self._backend.block_until_ready(result)
             if repeat:
                 seconds.append(time.perf_counter() - began)
-                lossy += losses() > before
+                now = segments()
+                sent += now[0] - before[0]
+                lost += now[1] - before[1]
+                lossy += now[1] > before[1]
             wrong += [
                 f"on device {shard.device.position}"
                 for shard in self._backend.addressable_shards(result)
@@ -326,20 +375,28 @@ class Work:
             process=self._process,
             device=None,
             group=group,
-            checked=REPEATS * len(mesh.positions_of(self._backend.local_positions)),
+            checked=_repeats(job) * len(mesh.positions_of(self._backend.local_positions)),
             wrong=len(wrong),
             where=wrong[0] if wrong else "",
             seconds=tuple(seconds),
             nbytes=4 * columns,
+            # A connection that closes takes its counters along.
+            sent=max(0, sent),
+            lost=max(0, lost),
             lossy=lossy,
         )
 
     def _placed(self, mesh: Mesh, matrix: whole.Whole) -> Any:
-        def row(index: tuple[slice, ...]) -> np.ndarray:
-            return matrix.rows(index[0].start, index[0].stop)
+        """A row of the matrix on each device."""
+        columns = matrix.shape[1]
 
-        sharding = NamedSharding(mesh, (_AXIS,))
-        return self._backend.from_blocks(matrix.shape, np.dtype(np.int32), sharding, row)
+        def row(index: tuple[slice, ...]) -> np.ndarray:
+            number = int(np.ravel_multi_index([s.start for s in index[:-1]], mesh.shape))
+            return matrix.rows(number, number + 1).reshape(*(1 for _ in mesh.shape), columns)
+
+        sharding = NamedSharding(mesh, mesh.axis_names)
+        shape = (*mesh.shape, columns)
+        return self._backend.from_blocks(shape, np.dtype(np.int32), sharding, row)
 
     def _measure(self, job: Round, device: int, **measured: Any) -> Measure:
         return Measure(job.name, self._process, device, (), **measured)
