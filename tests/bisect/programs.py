@@ -119,3 +119,28 @@ halved = pr.Program(
     oracle="numpy:matmul",
     inputs=SHAPES,
 )
+
+
+def odd(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.tanh(x) + 1
+
+
+def ordered(x: Any) -> Any:
+    """The comparison of the sort uses constants from outside of it."""
+    import jax.numpy as jnp
+
+    return jnp.sort(x, axis=1) * 2
+
+
+def factored(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.tanh(jnp.linalg.cholesky(x @ x.T + 9 * jnp.eye(8)))
+
+
+sizes_of_no_mesh = pr.Program("odd", jax="tests.bisect.programs:odd", inputs=((7, 5),))
+no_size = pr.Program("scalar", jax="tests.bisect.programs:odd", inputs=((),))
+region = pr.Program("region", jax="tests.bisect.programs:ordered", inputs=((6, 4),))
+lapack = pr.Program("lapack", jax="tests.bisect.programs:factored", inputs=((8, 8),))

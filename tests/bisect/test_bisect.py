@@ -139,6 +139,34 @@ def test_a_loop_is_cut_down_to_an_operation_of_a_trip(tmp_path: Path) -> None:
     assert "the failure does not repeat" in ended.stderr
 
 
+TANH = ("stablehlo.tanh", "stablehlo.sine")
+
+
+@pytest.mark.parametrize(
+    ("program", "rule"),
+    [
+        ("sizes_of_no_mesh", TANH),
+        ("no_size", TANH),
+        ("lapack", TANH),
+        ("region", ("stablehlo.sort", "stablehlo.nothing")),
+    ],
+)
+def test_programs_of_other_kinds(program: str, rule: tuple[str, str], tmp_path: Path) -> None:
+    python = wrong_python(tmp_path / "wrong", replace=[rule])
+    options = ("--bad", f"python={python}", "--good", "platform=cpu")
+    result = found(tmp_path, *options, program=f"tests.bisect.programs:{program}")
+    assert result["operations"][-1] == rule[0]
+    check_script(tmp_path / "bisect", python)
+
+
+def test_two_ways_that_fail_alike(tmp_path: Path) -> None:
+    pythons = [wrong_python(tmp_path / name, replace=[TANH], crash=True) for name in ("one", "two")]
+    options = ("--bad", f"python={pythons[0]}", "--good", f"python={pythons[1]}")
+    ended = bisect("tests.bisect.programs:no_size", *options, folder=tmp_path)
+    assert ended.returncode == 2
+    assert f"two/python fails as python={pythons[0]} does (crash): SIGABRT" in ended.stderr
+
+
 def test_a_full_disk_is_not_a_failure_of_the_program(tmp_path: Path) -> None:
     code = (
         "import errno, os\n"

@@ -43,6 +43,8 @@ RESULT, TEXT, RUNS = "bisect.json", "report.md", "runs"
 _PASS = re.compile(r"\.after_(?!pipeline-)([^.]+)")
 """The pass that changed the module, in the name of a dump's file."""
 
+_ONE_DEVICE = {"axis_names": ["x", "y"], "shape": [1, 1]}
+
 Result = dict[str, Any]
 """What a bisection found, as plain data."""
 
@@ -129,7 +131,12 @@ class _Bisection:
         Raises:
             InvalidArgumentError: It does not fail, or nothing says what is right.
         """
-        lowered = self._lowering.lowered(problem)
+        try:
+            lowered = self._lowering.lowered(problem)
+        except InvalidArgumentError:  # such as sizes that the default mesh does not divide
+            if problem.mesh:
+                raise
+            lowered = self._lowering.lowered(replace(problem, mesh=_ONE_DEVICE))
         if lowered.expected is None and self._good is None:
             raise InvalidArgumentError(
                 f"program {lowered.name!r} has no oracle, so nothing says what is right; give it "
@@ -145,7 +152,12 @@ class _Bisection:
             sizes.append(own)
             failed = failed or (ran if own else None)
             if ran.outcome is not Outcome.RAN:  # which does not tell how long it should take
-                self._ways.run(self._good or NOT_OPTIMIZED, lowered.module)
+                there = self._ways.run(self._good or NOT_OPTIMIZED, lowered.module)
+                if self._good and there.outcome is ran.outcome:
+                    raise InvalidArgumentError(
+                        f"{self._good.text} fails as {self._bad.text} does ({there.outcome}): "
+                        f"{there.message}; give a way that is right with {argument('good')}"
+                    )
             if attempt == 2 and (all(sizes) or not any(sizes)):
                 break
         if failed is None:

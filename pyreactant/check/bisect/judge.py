@@ -142,7 +142,7 @@ class Ways:
     @property
     def soon(self) -> float:
         """Seconds in which a module is done if it is like those that ran; no limit before one."""
-        return 5 + 10 * self._slowest if self._slowest else math.inf
+        return 10 + 10 * self._slowest if self._slowest else math.inf
 
     def limit(self, failure: Failure) -> float:
         """Seconds that a part of a program that fails so may take."""

@@ -123,7 +123,7 @@ def cut(
         for good in goods:
             if not _know(flat, ways, good):
                 continue
-            part = _smallest(flat, ways, failure, bad)
+            part = _smallest(flat, ways, failure, bad, good)
             if part is not None:
                 return _within(part, good, ways, editor, failure, bad), good
     return None, None
@@ -184,7 +184,7 @@ def _suspects(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> list[int]:
     return []
 
 
-def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> Part | None:
+def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way, good: Way) -> Part | None:
     def outputs_of(operation: int) -> list[int]:
         return [n for n in flat.operations[operation]["makes"] if flat.types[n]]
 
@@ -192,7 +192,10 @@ def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> Part | Non
         part = flat.part([*keep, last], outputs_of(last)) if outputs_of(last) else None
         step(f"{len(keep) + 1} of {len(flat.operations)} operations")
         wanted = [flat.values[n] for n in outputs_of(last)]
-        return part is not None and ways.fails(bad, part, failure, differing(failure, wanted))
+        if part is None or not ways.fails(bad, part, failure, differing(failure, wanted)):
+            return False
+        # Every compiler refuses some parts, as where a region uses what is a parameter here.
+        return failure.outcome is Outcome.RAN or ways.run(good, part).outcome is Outcome.RAN
 
     def maker_that_fails(values: Sequence[int]) -> int | None:
         makers = dict.fromkeys(flat.maker[n] for n in values if n in flat.maker)

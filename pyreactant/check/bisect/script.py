@@ -27,6 +27,11 @@ device = jax.devices()[0]
 settings = xla_client.CompileOptions()
 """
 
+_LAPACK = """\
+solve = jax.jit(jax.numpy.linalg.cholesky).trace(np.eye(1))
+solve.lower(lowering_platforms=("cpu",))  # loads LAPACK
+"""
+
 _ON_ONE_DEVICE = """\
 program = device.client.compile_and_load(MODULE, _jax.DeviceList((device,)), settings)
 ran = program.execute_sharded([jax.device_put(x, device) for x in inputs])
@@ -117,6 +122,7 @@ def write_script(
         body = [f"results = run_module(MODULE, inputs, {shapes}, {module.partitions})"]
     else:
         lines += _DEVICE.splitlines()
+        lines += _LAPACK.splitlines() if "lapack" in text else []
         body = _ON_ONE_DEVICE.splitlines()
     if wrong is None:
         body.append('print("it ran")')
