@@ -16,7 +16,7 @@ from tests.bisect.compilers import wrong_python
 from tests.bisect.test_bisect import LONG, check_script, found
 
 SINE = [["stablehlo.tanh", "stablehlo.sine"]]
-LARGEST = [["applies stablehlo.add", "applies stablehlo.maximum"]]
+LARGEST = [["stablehlo.add", "stablehlo.maximum"]]
 
 FIXED = """
 module @fixed {
@@ -64,6 +64,19 @@ func.func @main(%x: tensor<64x48xf32>) -> tensor<32x48xf32> {
   return %z : tensor<32x48xf32>
 }
 """
+SUM_OF_ALL_BEFORE = """
+func.func @main(%x: tensor<24x3xf32>) -> tensor<24x3xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = "stablehlo.reduce_window"(%x, %zero) <{
+      padding = dense<[[23, 0], [0, 0]]> : tensor<2x2xi64>,
+      window_dimensions = array<i64: 24, 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+  }) : (tensor<24x3xf32>, tensor<f32>) -> tensor<24x3xf32>
+  return %y : tensor<24x3xf32>
+}
+"""
 
 
 @pytest.mark.parametrize(("only", "shape"), [("", "1x1"), (r"tanh[^\n]*x48x", "1x48")])
@@ -102,6 +115,7 @@ def ones(*shape: int) -> np.ndarray:
         (SUM_OF_PRODUCT, LARGEST, (ones(64, 32), ones(32, 48)), ["1x1", "1x2", "1x2", "1"]),
         (RESHAPED, SINE, (ones(8, 6),), ["1x1", "1", "1"]),
         (SLICED, SINE, (ones(64, 48),), ["2x1", "1x1"]),
+        (SUM_OF_ALL_BEFORE, LARGEST, (ones(24, 3),), ["2x1"]),
     ],
 )
 def test_shapes_that_depend_on_each_other(
