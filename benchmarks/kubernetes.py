@@ -1,7 +1,7 @@
 """`python -m benchmarks.kubernetes [--quick | --faults N]`: bounds and faults, by the stand-in.
 
-The stand-in of the API runs in this process, and its pods are played: what is measured is the time
-of pyreactant, not that of a cluster.
+The stand-in of the API runs in this process, and its pods are played, but for three faults, whose
+pods are processes: what is measured is the time of pyreactant, not that of a cluster.
 """
 
 import argparse
@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,21 +194,127 @@ def _suspended(api: Api, job: pr.Job, name: str) -> bool:
     return job.wait(timeout=60).state == "done"
 
 
-def _broken(api: Api, job: pr.Job, name: str) -> bool:
-    """A log whose stream breaks off within a line, four times."""
+class _Reader(threading.Thread):
+    """Follows the log of a job."""
+
+    def __init__(self, job: pr.Job) -> None:
+        super().__init__()
+        self.job, self.text = job, ""
+        self.start()
+
+    def run(self) -> None:
+        for text in self.job.logs(follow=True):
+            self.text += text
+
+    def has(self, lines: int) -> bool:
+        return self.text == "".join(f"line {number}\n" for number in range(lines))
+
+    def ends(self, lines: int) -> bool:
+        """Whether it ends, with each line once."""
+        self.join(120)
+        return self.has(lines) and not self.is_alive()
+
+
+def _followed(
+    api: Api, job: pr.Job, name: str, harm: Callable[[Played], object], each: int
+) -> bool:
+    """A log that something happens to while it is followed, after some lines each, four times."""
     pods = Played(api, job)
-    text: list[str] = []
-    pods.write(20)
-    reader = threading.Thread(target=lambda: text.extend(job.logs(follow=True)))
-    reader.start()
-    for count in (20, 45, 70, 95):
-        until(lambda: "".join(text).count("\n") == count)  # noqa: B023
-        api.cuts = 1
-        pods.write(25)
-    until(lambda: "".join(text).count("\n") == 120)
+    pods.write(each)
+    reader = _Reader(job)
+    for lines in range(each, 5 * each, each):
+        until(lambda: reader.has(lines))  # noqa: B023
+        harm(pods)
+        pods.write(each)
+    until(lambda: reader.has(5 * each))
     pods.note(0, "Completed")
-    reader.join(60)
-    return "".join(text) == "".join(f"line {number}\n" for number in range(120))
+    return reader.ends(5 * each) and job.status().state == "done"
+
+
+def _cut(pods: Played) -> None:
+    pods.api.cuts = 1
+
+
+def _watched(api: Api, job: pr.Job, name: str, harm: Callable[[], object]) -> bool:
+    """What the watches of a job are told is wrong, each time when it changes."""
+    pods = None
+    for state in ("running", "queued", "running", "queued", "running"):
+        harm()
+        if state == "queued":
+            api.suspend(name)
+        elif pods is not None:
+            api.resume(name)
+        if state == "running":
+            pods = Played(api, job)
+        until(lambda: job.status().state == state)  # noqa: B023
+    harm()
+    assert pods is not None
+    pods.note(0, "Completed")
+    return job.wait(timeout=120).state == "done"
+
+
+def _silent(api: Api, job: pr.Job, name: str) -> bool:
+    """The API answers nothing, also on what is followed, until this is said."""
+    pods = Played(api, job)
+    pods.write(20)
+    reader = _Reader(job)
+    until(lambda: job.status().state == "running" and reader.has(20))
+    api.answers.clear()
+    pods.write(25)
+    until(lambda: "cannot be reached" in job.status().reason)
+    still = job.status().state
+    api.answers.set()
+    until(lambda: not job.status().reason and reader.has(45))
+    pods.note(0, "Completed")
+    ended = job.wait(timeout=120).state
+    return (still, ended) == ("running", "done") and reader.ends(45)
+
+
+def _lacking(api: Api, job: pr.Job, name: str) -> bool:
+    """The Secret is gone before the pod has it."""
+    client.Cluster().delete("secrets", name)
+    said = f'MountVolume.SetUp failed for volume "sent" : secret "{name}" not found'
+    (pod,) = api.runs[name].pods()
+    about = {"kind": "Pod", "name": pod["metadata"]["name"]}
+    api.put("events", "e", type="Warning", involvedObject=about, message=said)
+    status = job.wait(timeout=120)
+    del api.objects["events", "default", "e"]
+    return (status.state, status.exit_code) == ("failed", 3) and said in status.reason
+
+
+PROGRAM = """
+import os, signal, sys
+import pyreactant as pr
+pr.initialize(platform="cpu")
+pr.barrier("all are here")
+if sys.argv[1:] == ["vanish"] and os.environ["PYREACTANT_RESTART_COUNT"] == "0":
+    print("line 0", flush=True)
+    if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+        os.kill(os.getppid(), signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    signal.pause()
+print("the end", flush=True)
+"""
+
+
+def _late(api: Api, job: pr.Job, name: str) -> bool:
+    """The run waits for what comes late, and is well."""
+    status = job.wait(timeout=240)
+    said = ["".join(job.logs(process)) for process in range(2)]
+    return status.state == "done" and all(text.endswith("the end\n") for text in said)
+
+
+def _vanished(api: Api, job: pr.Job, name: str) -> bool:
+    """It is said while the others still wait; then all start again."""
+    reader = _Reader(job)
+    until(lambda: "does not answer" in job.status().reason)
+    reason = job.status().reason
+    status = job.wait(timeout=240)
+    reader.join(120)
+    whole = reader.text.count("line 0\n") == 1 and reader.text.endswith("the end\n")
+    named = reason.startswith("the node node-1 of ")
+    again = status.state == "done" and api.runs[name].state["attempt"] == 1
+    return named and whole and again
 
 
 def _cancelled(api: Api, job: pr.Job, name: str) -> bool:
@@ -217,28 +324,78 @@ def _cancelled(api: Api, job: pr.Job, name: str) -> bool:
     return [shell.wait(120) for shell in shells] == [0, 0] and job.status().state == "cancelled"
 
 
-FAULTS: dict[str, Callable[[Api, pr.Job, str], bool]] = {
-    **{f"the API answers {name}": partial(_answered, answer=name) for name in ANSWERS},
-    "somebody deletes the JobSet": _deleted,
-    "the only pod is killed": _killed,
-    "Kueue suspends the job, and admits it again": _suspended,
-    "a followed log breaks off four times": _broken,
-    "two shells cancel at once": _cancelled,
-}
+@dataclass
+class _Fault:
+    """What happens to a job.
+
+    Attributes:
+        happens: Lets it happen, and says whether the job has the right state, reason and log.
+        target: Where the job is submitted.
+        words: What is submitted.
+        late: None, if the pods are played; else they are processes, with these options.
+    """
+
+    happens: Callable[[Api, pr.Job, str], bool]
+    target: pr.targets.Kubernetes = field(default_factory=pr.targets.Kubernetes)
+    words: tuple[str, ...] = ("train.py",)
+    late: Sequence[str] | None = None
 
 
-def faults(api: Api, times: int) -> None:
+def _of_pods(happens: Callable[[Api, pr.Job, str], bool], *words: str, late: str = "") -> _Fault:
+    target = pr.targets.Kubernetes(nodes=2, max_restarts=1)
+    return _Fault(happens, target, ("train.py", *words), late.split())
+
+
+def _faults(api: Api, late: float) -> dict[str, _Fault]:
+    """All faults.
+
+    Args:
+        api: The stand-in.
+        late: Seconds for what comes late.
+    """
+    return {
+        **{f"the API answers {name}": _Fault(partial(_answered, answer=name)) for name in ANSWERS},
+        "somebody deletes the JobSet": _Fault(_deleted),
+        "the only pod is killed": _Fault(_killed),
+        "Kueue suspends the job, and admits it again": _Fault(_suspended),
+        "a followed log breaks off four times": _Fault(partial(_followed, harm=_cut, each=25)),
+        "two shells cancel at once": _Fault(_cancelled),
+        # 50 lines are a second: no line has the time of one that was rotated away.
+        "a followed log is rotated four times": _Fault(
+            partial(_followed, harm=Played.rotate, each=50)
+        ),
+        "the API answers 410": _Fault(partial(_watched, harm=api.forget)),
+        "events repeat": _Fault(partial(_watched, harm=lambda: setattr(api, "repeats", 9))),
+        "events are missing": _Fault(partial(_watched, harm=lambda: setattr(api, "missing", 2))),
+        "the API answers nothing": _Fault(_silent),
+        "a Secret is deleted": _Fault(_lacking, pr.targets.Kubernetes(start_timeout=1.0)),
+        "names resolve late": _of_pods(_late, late=f"--names-after {late}"),
+        "process 0's pod starts last": _of_pods(_late, late=f"--first-after {late}"),
+        "a node disappears": _of_pods(_vanished, "vanish"),
+    }
+
+
+def faults(api: Api, times: int, only: str, *, scaled: bool) -> None:
     """Print how often each fault has the right state and reason, and leaves nothing behind."""
-    for what, happens in FAULTS.items():
-        right = 0
+    if scaled:
+        client._WATCH = 2  # type: ignore[misc]
+        client._ANSWER = 4.0  # type: ignore[misc]
+    Path("train.py").write_text(PROGRAM)
+    for what, fault in _faults(api, 9.0 if scaled else 30.0).items():
+        if only not in what:
+            continue
+        right, begin = 0, time.perf_counter()
         for _ in range(times):
-            job = pr.submit(["train.py"], on=pr.targets.Kubernetes())
-            told = happens(api, job, f"pr-{job.id.lower()}")
+            api.starts, api.late = fault.late is not None, fault.late or ()
+            job = pr.submit([*fault.words], on=fault.target)
+            told = fault.happens(api, job, f"pr-{job.id.lower()}")
             job.cancel()
-            pr.targets.Kubernetes().discard(job.record)
-            client.Cluster().get("jobsets", f"pr-{job.id.lower()}")  # the stand-in collects then
+            fault.target.discard(job.record)
+            until(lambda: client.Cluster().get("jobsets", f"pr-{job.id.lower()}") is None)  # noqa: B023
+            api.repeats = api.missing = api.cuts = 0
             right += told and not api.objects
-        print(f"{what}: {right} of {times} right", flush=True)
+        seconds = (time.perf_counter() - begin) / times
+        print(f"{what}: {right} of {times} right, {seconds:.1f} s each", flush=True)
 
 
 _FOLLOW = """
@@ -275,6 +432,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without commands' start and memory")
     parser.add_argument("--faults", type=int, metavar="N", help="only each fault, N times")
+    parser.add_argument("--only", default="", help="of the faults those with this in their names")
+    parser.add_argument("--real", action="store_true", help="times of faults that are not scaled")
     asked = parser.parse_args()
     quick = asked.quick
     with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +445,7 @@ def main() -> None:
         with running(cluster) as api:
             api.starts = False
             if asked.faults:
-                faults(api, asked.faults)
+                faults(api, asked.faults, asked.only, scaled=not asked.real)
                 return
             parts: list[Any] = [lambda _: dry_runs()] * (not quick)
             parts += [submits, outputs, requests, *([] if quick else [memory]), lists]

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,10 @@ class Refused(Exception):
 class Run:
     """The pods of one JobSet, which `pods` runs once their Secrets are there."""
 
-    def __init__(self, jobset: Object, folder: Path, waiting: Object) -> None:
-        self.jobset, self.folder, self.waiting = jobset, folder, waiting
+    def __init__(
+        self, jobset: Object, folder: Path, waiting: Object, late: Sequence[str] = ()
+    ) -> None:
+        self.jobset, self.folder, self.waiting, self.late = jobset, folder, waiting, late
         self.process: subprocess.Popen[bytes] | None = None
         self.generation = 0
         self.begun = time.time()
@@ -101,6 +103,7 @@ class Run:
         manifest.write_text(yaml.safe_dump_all([*secrets, self.jobset]))
         inside = 'ip link set lo up && exec "$@"'
         command = [sys.executable, "-m", "tests.kubernetes.pods", str(manifest), str(self.folder)]
+        command += self.late
         with self.folder.with_suffix(".log").open("wb") as log:
             self.process = subprocess.Popen(
                 ["unshare", "--net", "--mount", "sh", "-c", inside, "cluster", *command],
@@ -174,7 +177,7 @@ class Run:
                 "annotations": {"batch.kubernetes.io/job-completion-index": index},
             }
             status = self._pod_status(process, attempt, known)
-            spec = jobs["template"]["spec"]["template"]["spec"]
+            spec = {**jobs["template"]["spec"]["template"]["spec"], "nodeName": f"node-{process}"}
             found.append(_object("pods", {"metadata": metadata, "spec": spec, "status": status}))
         return found
 
@@ -198,7 +201,9 @@ class Run:
             phase = "Failed" if code else "Succeeded"
             status = {"phase": phase, "container": {**own, "ready": False, "state": state}}
         container = status.pop("container")
-        return {**status, "conditions": [scheduled], "containerStatuses": [container]}
+        ready = {"type": "Ready", "status": "False"}
+        conditions = [scheduled, *([ready] if known.get("silent") else [])]
+        return {**status, "conditions": conditions, "containerStatuses": [container]}
 
     def jobs(self) -> list[Object]:
         """Its Jobs, as the API shows them."""
@@ -239,7 +244,8 @@ class Run:
                 counts["succeeded"] += 1
             else:
                 counts["active"] += 1
-                counts["ready"] += len(codes) == each
+                there = [pod for pod in own if not pod.get("silent")]
+                counts["ready"] += len(there) == each
         status: Object = {
             "restarts": state["attempt"],
             "restartsCountTowardsMax": state["counted"],
@@ -275,8 +281,8 @@ class Run:
             (f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.exists()
         ]
 
-    def log(self, name: str, query: dict[str, list[str]]) -> bytes:
-        """The log of a pod, as the kubelet gives it."""
+    def log(self, name: str, query: dict[str, list[str]], *, all_of_it: bool = False) -> bytes:
+        """The log of a pod, as the kubelet gives it; all of it also what was rotated away."""
         pod = next((one for one in self.pods() if one["metadata"]["name"] == name), None)
         if pod is None:  # it was removed in this moment
             raise Refused(404, "NotFound", f'pods "{name}" not found', name=name, kind="pods")
@@ -290,7 +296,8 @@ class Run:
         process = replica * jobs["template"]["spec"]["completions"] + index
         file = self.folder / f"{process}.{self.state['attempt']}.stamped"
         since = query.get("sinceTime", [""])[0].encode()
-        data = file.read_bytes() if file.exists() else b""
+        files = [*([file.with_suffix(".rotated")] if all_of_it else []), file]
+        data = b"".join(one.read_bytes() for one in files if one.exists())
         lines = [line for line in data.splitlines(keepends=True) if line[:19] >= since[:19]]
         if query.get("timestamps") != ["true"]:
             lines = [line.partition(b" ")[2] for line in lines]
@@ -320,10 +327,12 @@ class Api:
         pending: What waits in each queue, by the part of Kueue that says it.
         starts: Whether pods start; else they wait, as `waiting` says.
         waiting: Why pods wait that have not started.
+        late: What comes late, as options of `pods`.
         faults: Answers that come in place of the next ones: status, headers and content.
-        hangs: How many of the next requests have no answer.
+        answers: Whether it answers now; else all wait, and what it has begun to answer stops.
         cuts: How many of the next answers that are streams break off in their first line.
-        oldest: The oldest version from which a watch can go on.
+        repeats: How many versions too early each watch begins.
+        missing: How many of the next events no watch tells.
         seen: Method and path of every request.
     """
 
@@ -336,8 +345,11 @@ class Api:
         self.pending: dict[str, list[str]] = {}
         self.starts = True
         self.waiting = {"reason": "ContainerCreating"}
+        self.late: Sequence[str] = ()
         self.faults: list[tuple[int, dict[str, str], bytes]] = []
-        self.hangs = self.cuts = self.oldest = 0
+        self.answers = threading.Event()
+        self.answers.set()
+        self.cuts = self.repeats = self.missing = self._oldest = 0
         self.ended = threading.Event()
         self._version = 1
         self._changes: list[tuple[int, str, str, str, Object]] = []
@@ -389,7 +401,7 @@ class Api:
             if verb == "list":
                 self._note_changes()
                 if "watch" in query:
-                    self._check_version(query)
+                    self._check_version(int(query["resourceVersion"][0]))
                     return 200, self._watch(kind, namespace, query)
                 mine = [o for (k, n, _), o in self._known.items() if (k, n) == (kind, namespace)]
                 metadata = {"resourceVersion": str(self._version)}
@@ -433,25 +445,44 @@ class Api:
         self._changes.append((self._version, kind, *key[:2], made))
         return made
 
-    def _check_version(self, query: dict[str, list[str]]) -> None:
-        version = int(query["resourceVersion"][0])
-        if version < self.oldest:
-            raise Refused(410, "Expired", f"too old resource version: {version} ({self.oldest})")
+    def forget(self) -> None:
+        """Know no more what has changed before now."""
+        with self._lock:
+            self._note_changes()
+            self._version += 1
+            self._oldest = self._version
+
+    def _check_version(self, version: int) -> None:
+        if version < self._oldest:
+            raise Refused(410, "Expired", f"too old resource version: {version} ({self._oldest})")
 
     def _watch(self, kind: str, namespace: str, query: dict[str, list[str]]) -> Iterator[bytes]:
-        version = int(query["resourceVersion"][0])
+        version, early = int(query["resourceVersion"][0]), self.repeats
         deadline = time.monotonic() + float(query["timeoutSeconds"][0])
         while time.monotonic() < deadline and not self.ended.wait(0.05):
             with self._lock:
                 self._collect()
                 self._note_changes()
-                new = [c for c in self._changes if c[0] > version]
-            for version, what, *where, one in new:  # noqa: B007 - the last one counts
-                if where == [kind, namespace] and _has(one, query):
-                    yield json.dumps({"type": what, "object": one}).encode() + b"\n"
+                if version < self._oldest:
+                    break
+                new = [c for c in self._changes if c[0] > version - early]
+                told = [c for c in new if c[2:4] == (kind, namespace) and _has(c[4], query)]
+                lost = min(self.missing, len(told))
+                self.missing -= lost
+                version, early = self._version, 0
+            events = [{"type": what, "object": one} for _, what, _, _, one in told[lost:]]
+            if lost:  # so that the next watch does not tell them either
+                metadata = {"resourceVersion": str(version)}
+                events.append({"type": "BOOKMARK", "object": {"metadata": metadata}})
+            for event in events:
+                yield json.dumps(event).encode() + b"\n"
+        try:
+            self._check_version(version)
+        except Refused as refused:
+            yield json.dumps({"type": "ERROR", "object": refused.body}).encode() + b"\n"
 
     def _follow(self, run: Run, name: str, query: dict[str, list[str]]) -> Iterator[bytes]:
-        sent, ended, before = 0, False, None
+        sent, ended, before = None, False, None
         while not ended and not self.ended.wait(0.05):
             if (mark := run.mark(name)) == before:
                 continue
@@ -461,7 +492,9 @@ class Api:
                     pod = self._one("pods", run.jobset["metadata"]["namespace"], name)
                     (container,) = pod["status"]["containerStatuses"]
                     ended = "terminated" in container["state"]
-                    data = run.log(name, query)
+                    data = run.log(name, query, all_of_it=True)
+                    if sent is None:
+                        sent = len(data) - len(run.log(name, query))
             except Refused:  # the pod was removed
                 return
             if len(data) > sent:
@@ -534,7 +567,7 @@ class Api:
         }
         made = self.objects[kind, namespace, name] = {**body, "metadata": metadata}
         if kind == "jobsets":
-            self.runs[name] = Run(made, self.folder / name, self.waiting)
+            self.runs[name] = Run(made, self.folder / name, self.waiting, self.late)
         self._start(namespace)
         return made
 
@@ -570,6 +603,7 @@ class Api:
     def close(self) -> None:
         """End all pods, and all answers."""
         self.ended.set()
+        self.answers.set()
         for run in self.runs.values():
             run.end()
         for run in self.runs.values():
@@ -636,11 +670,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         content = self.rfile.read(length)
         self.api.seen.append((self.command, self.path))
-        if self.api.hangs:
-            self.api.hangs -= 1
-            self.api.ended.wait(120)
-            self.close_connection = True
-            return
+        self.api.answers.wait()
         headers: dict[str, str] = {}
         if self.api.faults:
             code, headers, data = self.api.faults.pop(0)
@@ -661,8 +691,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        with contextlib.suppress(OSError):  # whoever asked is gone
+            self.end_headers()
+            self.wfile.write(data)
 
     def _stream(self, parts: Iterator[bytes]) -> None:
         self.send_response(200)
@@ -670,6 +701,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         with contextlib.suppress(OSError):  # whoever asked is gone
             for part in parts:
+                self.api.answers.wait()
                 if self.api.cuts:
                     self.api.cuts -= 1
                     half = part[: len(part) // 2]

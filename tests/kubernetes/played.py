@@ -14,12 +14,13 @@ class Played:
     """The pods of a job that a test plays: their states and their logs."""
 
     def __init__(self, api: Api, job: pr.Job, count: int = 1) -> None:
-        self.name = f"pr-{job.id.lower()}"
+        self.api, self.name = api, f"pr-{job.id.lower()}"
         self.folder = api.runs[self.name].folder
         self.folder.mkdir(exist_ok=True)
         self.count, self.lines = count, itertools.count()
         for process in range(count):
-            (self.folder / f"{process}.0.stamped").unlink(missing_ok=True)
+            for end in ("stamped", "rotated"):
+                (self.folder / f"{process}.0.{end}").unlink(missing_ok=True)
             (self.folder / f"{process}.0.json").write_text("")
         self.note()
 
@@ -43,6 +44,14 @@ class Played:
             for number in itertools.islice(self.lines, count):
                 file.write(f"2026-11-28T10:00:{number // 50:02}.{number % 50 // 3:09}Z ")
                 file.write(f"[{process}] line {number}\n")
+
+
+    def rotate(self, process: int = 0) -> None:
+        """Begin a new log, as the kubelet does after 10 MiB."""
+        log = self.folder / f"{process}.0.stamped"
+        with self.api._lock, log.with_suffix(".rotated").open("ab") as rotated:
+            rotated.write(log.read_bytes())
+            log.write_bytes(b"")
 
 
 def until(condition: Callable[[], Any]) -> None:

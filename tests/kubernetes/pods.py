@@ -1,12 +1,15 @@
 """A stand-in for a cluster with JobSet: the pods of a manifest are processes of this machine.
 
 ``python -m tests.kubernetes.pods MANIFEST FOLDER`` runs one JobSet until its end. Each pod has a
-file system of its own below /run, and all know each other's names. FOLDER gets PROCESS.ATTEMPT.log;
+file system of its own below /run, and all know each other's names: with ``--names-after SECONDS``
+only then, and for a moment after a third of it. With ``--first-after SECONDS`` the pod of process 0
+starts so much later than the others. A pod that is stopped is one whose node is silent. FOLDER gets PROCESS.ATTEMPT.log;
 the same with times (.stamped); state.json, how all stands, for `api`; and end.json: how each
 attempt ended, and what was decided. SIGTERM ends all. docs/verified.md says what differs from a
 cluster.
 """
 
+import argparse
 import base64
 import dataclasses
 import datetime
@@ -27,6 +30,9 @@ from tests.harness import REPOSITORY, environment, require
 from tests.kubernetes.controller import Failure, Pod, job_failure, restarts
 
 _LIMIT = 240.0
+_MOMENT = 1.5
+"""Seconds for which names resolve that will not resolve thereafter."""
+_LOCALHOST = "127.0.0.1 localhost\n"
 
 
 def jobset_of(documents: list[Any]) -> dict[str, Any]:
@@ -81,7 +87,10 @@ def pods(jobset: Mapping[str, Any], attempt: int = 0) -> Iterator[tuple[str, dic
 class _Cluster:
     """One JobSet and its Secrets."""
 
-    def __init__(self, documents: list[Any], folder: Path) -> None:
+    def __init__(
+        self, documents: list[Any], folder: Path, names_after: float, first_after: float
+    ) -> None:
+        self.names_after, self.first_after = names_after, first_after
         self.jobset, self.folder = jobset_of(documents), folder
         self.secrets = {
             f"{one['metadata']['name']}/{key}": base64.b64decode(value)
@@ -100,12 +109,12 @@ class _Cluster:
                 for item in source["secret"]["items"]:
                     content = self.secrets[f"{source['secret']['name']}/{item['key']}"]
                     (self.sent / item["path"]).write_bytes(content)
-        hosts = []
+        self.hosts: dict[str, str] = {}
         for number, (name, _) in enumerate(pods(self.jobset), 1):
             address = f"10.78.0.{number}"
             subprocess.run(["ip", "addr", "add", f"{address}/32", "dev", "lo"], check=True)
-            hosts.append(f"{address} {name}.{self.name} {name}")
-        (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
+            self.hosts[name] = f"{address} {name}.{self.name} {name}\n"
+        self.begun, self.resolves = time.monotonic(), True
         self.ending = False
         self.counted = 0
         self.pods: dict[str, dict[str, Any]] = {}
@@ -127,11 +136,25 @@ class _Cluster:
         partial.write_text(json.dumps(state))
         partial.rename(self.folder / "state.json")
 
+    def _let_resolve(self) -> None:
+        """Let each pod know its own name, and the others' when it is time for them."""
+        since = time.monotonic() - self.begun
+        comes = since >= self.names_after or 0 < since - self.names_after / 3 < _MOMENT
+        if comes != self.resolves or not self.pods:
+            self.resolves = comes
+            for name, own in self.hosts.items():
+                lines = self.hosts.values() if comes else [own]
+                (self.folder / f"hosts.{name}").write_text("".join([_LOCALHOST, *lines]))
+
     def attempt(self, number: int) -> list[Pod]:
         """Run all pods once; in the order of their ends."""
-        running = {}
+        running: dict[str, subprocess.Popen[bytes]] = {}
         self.pods = {}
-        for process, (name, environ) in enumerate(pods(self.jobset, number)):
+        self._let_resolve()
+        first, *others = enumerate(pods(self.jobset, number))
+        for process, (name, environ) in (*others, first):
+            if process == 0 and not number:
+                self._wait()
             for variable, value in environ.items():
                 if value in self.secrets:
                     environ[variable] = self.secrets[value].decode()
@@ -140,7 +163,7 @@ class _Cluster:
             settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles it anew
             settings["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
             end = self.folder / f"{process}.{number}.json"
-            words = [str(self.folder / "hosts"), str(self.sent), str(end)]
+            words = [str(self.folder / f"hosts.{name}"), str(self.sent), str(end)]
             argv = ["unshare", "--mount", "--uts", "sh", "-euc", _POD, name, *words]
             running[name] = subprocess.Popen(
                 [*argv, *self.container["command"]],
@@ -159,6 +182,7 @@ class _Cluster:
         told = False
         try:
             while running:
+                self._let_resolve()
                 assert time.monotonic() < deadline, f"{running.keys()} did not end"
                 for name, process_ in [*running.items()]:
                     if (code := process_.poll()) is not None:
@@ -167,6 +191,9 @@ class _Cluster:
                         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                         self.pods[name].update(code=ended[-1].code, at=at)
                         self._end_others(ended[-1], running)
+                        self.note(number, {})
+                    elif _is_stopped(process_) and not self.pods[name].get("silent"):
+                        self.pods[name]["silent"] = True
                         self.note(number, {})
                 if self.ending and not told:
                     told = True
@@ -179,6 +206,14 @@ class _Cluster:
                 process_.wait()
         return ended
 
+    def _wait(self) -> None:
+        """Wait until the pod of process 0 may start."""
+        until = time.monotonic() + self.first_after
+        self.note(0, {})
+        while time.monotonic() < until and not self.ending:
+            self._let_resolve()
+            time.sleep(0.05)
+
     def _end_others(self, pod: Pod, running: Mapping[str, "subprocess.Popen[bytes]"]) -> None:
         """A Job that has failed deletes its other pods (deleteActivePods), and so their logs."""
         if job_failure(self.job, [pod]) is None:
@@ -186,7 +221,7 @@ class _Cluster:
         job = pod.name.rpartition("-")[0]
         for name, process in running.items():
             if name.rpartition("-")[0] == job:
-                process.terminate()
+                process.kill() if self.pods[name].get("silent") else process.terminate()
                 self.pods[name]["removed"] = True
 
     def run(self) -> dict[str, Any]:
@@ -209,6 +244,10 @@ class _Cluster:
             self.note(len(attempts), failed, chosen)
             attempts.append({"codes": {pod.name: pod.code for pod in ended}, "action": chosen})
         return {"attempts": attempts}
+
+
+def _is_stopped(process: "subprocess.Popen[bytes]") -> bool:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def _stamp(output: Any, file: Path) -> None:
@@ -260,7 +299,14 @@ def run_manifest(manifest: Path, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    _cluster = _Cluster([*yaml.safe_load_all(Path(sys.argv[1]).read_text())], Path(sys.argv[2]))
+    _parser = argparse.ArgumentParser(description=__doc__)
+    _parser.add_argument("manifest", type=Path)
+    _parser.add_argument("folder", type=Path)
+    _parser.add_argument("--names-after", type=float, default=0.0)
+    _parser.add_argument("--first-after", type=float, default=0.0)
+    _asked = _parser.parse_args()
+    _documents = [*yaml.safe_load_all(_asked.manifest.read_text())]
+    _cluster = _Cluster(_documents, _asked.folder, _asked.names_after, _asked.first_after)
     signal.signal(signal.SIGTERM, lambda *_: setattr(_cluster, "ending", True))
     _end = _cluster.run()
-    Path(sys.argv[2], "end.json").write_text(json.dumps(_end))
+    (_asked.folder / "end.json").write_text(json.dumps(_end))

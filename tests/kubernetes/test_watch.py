@@ -57,20 +57,22 @@ def watched(api: Api) -> Watch:
     return there
 
 
-def test_a_watch_goes_on_over_breaks(api: Api) -> None:
-    """A half line, a connection that ends, and a version that the API does not know any more."""
+def test_a_watch_goes_on_over_breaks(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half line, an event that does not come, events that repeat, and a version that the API
+    does not know any more."""
+    monkeypatch.setattr(client, "_WATCH", 2)
     there, cluster = watched(api), Cluster()
-    for number, harm in enumerate(({"cuts": 1}, {"cuts": 2}, {"cuts": 1, "oldest": 10**6})):
+    harms = ({"cuts": 1}, {"missing": 1}, {"repeats": 5}, {})
+    for number, harm in enumerate(harms):
         for name, value in harm.items():
             setattr(api, name, value)
+        if not harm:
+            api.forget()
         cluster.create("secrets", secret(f"s-{number}"))
-        if "oldest" in harm:
-            until(lambda: len([p for p in asked(api, "secrets") if "watch" not in p]) == 2)
-            api.oldest = 0
         until(lambda: states(there) == [f"s-{n}" for n in range(number + 1)])  # noqa: B023
-    assert api.cuts == 0
+    assert (api.cuts, api.missing) == (0, 0)
     cluster.delete("secrets", "s-0")
-    until(lambda: states(there) == ["s-1", "s-2"])
+    until(lambda: states(there) == ["s-1", "s-2", "s-3"])
 
 
 def test_a_cluster_that_does_not_answer_is_said_until_it_does(api: Api) -> None:
@@ -171,7 +173,8 @@ def test_nothing_for_a_minute(api: Api, monkeypatch: pytest.MonkeyPatch) -> None
     """A cluster that accepts connections and says nothing does not hold a status for ever."""
     job = pr.submit(["train.py"], on=pr.targets.Kubernetes())
     monkeypatch.setattr(client, "_ANSWER", 1.0)
-    api.hangs = 1
+    api.answers.clear()
     status = job.status()
     assert "cannot be reached" in status.reason
+    api.answers.set()
     job.cancel()

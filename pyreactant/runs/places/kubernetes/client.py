@@ -46,10 +46,6 @@ class NoAnswerError(RequirementError):
     """The API does not answer now; it may answer later."""
 
 
-class GoneError(NoAnswerError):
-    """The API does not know any more what has changed since a version; it must be read anew."""
-
-
 class Cluster:
     """One namespace of one cluster.
 
@@ -184,11 +180,7 @@ class Cluster:
         raise self._refusal(status, data, f"to list {kind}")
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[Object | None]:
-        """What becomes of these objects: first None, then events, until the API ends it.
-
-        Raises:
-            GoneError: The version is too old.
-        """
+        """What becomes of these objects: first None, then events, until the API ends it."""
         more = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
         path = self.path(kind) + _selecting(kind, selector, timeoutSeconds=_WATCH, **more)
         for lines in self._lines(path, f"to watch {kind}"):
@@ -354,8 +346,6 @@ class Cluster:
                         f"{argument('namespace')}"
                     )
             return RequirementError(f"{self} has no JobSet; {_INSTALL}")
-        if status == 410:
-            return GoneError(f"{self} must be asked anew {what}: {said}")
         if status in (400, 409, 413, 422):
             return InvalidArgumentError(f"{self} refused {what}: {said}")
         return NoAnswerError(f"{self} answered {status} {what}: {said}")

@@ -5,14 +5,14 @@ import threading
 import time
 
 from ....base.errors import PyReactantError
-from .client import Cluster, GoneError, NoAnswerError, Object
+from .client import Cluster, NoAnswerError, Object
 
 _ONCE, _AGAIN = 0.3, 5.0
 """Seconds that a list counts, and within which a second question starts a watch."""
 _UNASKED = 60.0
 """Seconds without a question, after which a watch ends."""
-_SLOWEST = 30.0
-"""Seconds between tries, at most."""
+_AFTER, _SLOWEST = 1.0, 30.0
+"""Seconds between tries, at first and at most; the API may end each watch at once."""
 
 
 class Watch:
@@ -64,25 +64,25 @@ class Watch:
         self._listed, self._error = time.monotonic(), None
 
     def _follow(self) -> None:
-        """Note what changes, over broken connections, until nobody asks any more."""
-        pause, gone = 0.0, False
+        """Note what changes, over broken connections, until nobody asks any more.
+
+        Whenever the API ends a watch, a list says what it did not tell: a version may be too old
+        for it, and an event may go missing.
+        """
+        pause, begun = _AFTER, True
         while time.monotonic() - self._asked < _UNASKED:
             try:
-                if gone:
+                if not begun:
                     self._list()
-                    gone = False
+                begun = False
                 for event in self._cluster.watch(*self._what, self._version):
-                    self._error, pause = None, 0.0
+                    pause = _AFTER
                     if event is not None:
                         self._take(event)
-                time.sleep(1.0)  # the API may end each at once
-            except NoAnswerError as error:
-                if isinstance(error, GoneError):
-                    gone = True
-                elif pause:  # the connection may just have ended
-                    self._error = error
+                time.sleep(_AFTER)
+            except NoAnswerError:
                 time.sleep(pause)
-                pause = min(max(1.0, 2 * pause), _SLOWEST)
+                pause = min(2 * pause, _SLOWEST)
             except PyReactantError as error:
                 self._error = error
                 return
