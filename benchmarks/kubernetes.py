@@ -378,8 +378,8 @@ def _faults(api: Api, late: float) -> dict[str, _Fault]:
 def faults(api: Api, times: int, only: str, *, scaled: bool) -> None:
     """Print how often each fault has the right state and reason, and leaves nothing behind."""
     if scaled:
-        client._WATCH = 2  # type: ignore[misc]
-        client._ANSWER = 4.0  # type: ignore[misc]
+        client._WATCH = 2
+        client._ANSWER = 4.0
     Path("train.py").write_text(PROGRAM)
     for what, fault in _faults(api, 9.0 if scaled else 30.0).items():
         if only not in what:

@@ -45,7 +45,6 @@ class Played:
                 file.write(f"2026-11-28T10:00:{number // 50:02}.{number % 50 // 3:09}Z ")
                 file.write(f"[{process}] line {number}\n")
 
-
     def rotate(self, process: int = 0) -> None:
         """Begin a new log, as the kubelet does after 10 MiB."""
         log = self.folder / f"{process}.0.stamped"

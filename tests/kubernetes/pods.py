@@ -3,10 +3,10 @@
 ``python -m tests.kubernetes.pods MANIFEST FOLDER`` runs one JobSet until its end. Each pod has a
 file system of its own below /run, and all know each other's names: with ``--names-after SECONDS``
 only then, and for a moment after a third of it. With ``--first-after SECONDS`` the pod of process 0
-starts so much later than the others. A pod that is stopped is one whose node is silent. FOLDER gets PROCESS.ATTEMPT.log;
-the same with times (.stamped); state.json, how all stands, for `api`; and end.json: how each
-attempt ended, and what was decided. SIGTERM ends all. docs/verified.md says what differs from a
-cluster.
+starts so much later than the others. A pod that is stopped is one whose node is silent. FOLDER gets
+PROCESS.ATTEMPT.log; the same with times (.stamped); state.json, how all stands, for `api`; and
+end.json: how each attempt ended, and what was decided. SIGTERM ends all. docs/verified.md says what
+differs from a cluster.
 """
 
 import argparse

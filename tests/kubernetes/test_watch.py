@@ -62,7 +62,7 @@ def test_a_watch_goes_on_over_breaks(api: Api, monkeypatch: pytest.MonkeyPatch) 
     does not know any more."""
     monkeypatch.setattr(client, "_WATCH", 2)
     there, cluster = watched(api), Cluster()
-    harms = ({"cuts": 1}, {"missing": 1}, {"repeats": 5}, {})
+    harms: tuple[dict[str, int], ...] = ({"cuts": 1}, {"missing": 1}, {"repeats": 5}, {})
     for number, harm in enumerate(harms):
         for name, value in harm.items():
             setattr(api, name, value)
