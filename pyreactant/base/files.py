@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -87,11 +88,12 @@ def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterat
     Args:
         partial: Suffix of the temporary file's name. With a fixed suffix a killed process leaves
             at most one file behind, but the caller must hold a lock. By default the suffix is
-            unique to this process.
+            unique to this thread.
         durable: Whether the new file must survive a power failure.
     """
     # A name may have 255 bytes, and a character 4.
-    temporary = path.with_name(f".{path.name[:50]}.{partial or f'{os.getpid()}.partial'}")
+    own = f"{os.getpid()}-{threading.get_native_id()}.partial"
+    temporary = path.with_name(f".{path.name[:50]}.{partial or own}")
     try:
         yield temporary
         if durable:

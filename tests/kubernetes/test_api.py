@@ -136,6 +136,62 @@ def test_an_old_jobset_refuses_the_rules(api: Api, monkeypatch: pytest.MonkeyPat
     assert "JobSet 0.10" in said
 
 
+def test_a_namespace_that_is_being_deleted(api: Api) -> None:
+    causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
+    body = {"message": "because it is being terminated", "details": {"causes": causes}}
+    api.faults = [(403, {}, json.dumps(body).encode())]
+    said = refusal(pr.InvalidArgumentError, Kubernetes())
+    assert "the namespace default of the cluster at https://127.0.0.1" in said
+    assert said.endswith("is being deleted; name another by namespace")
+    assert api.objects == {}
+
+
+def test_a_right_that_the_user_lacks(api: Api) -> None:
+    policy = {"kind": "NetworkPolicy", "metadata": {"name": "x", "labels": {}}}
+    api.faults = [(403, {}, b'{"message": "is forbidden"}')]
+    said = "is forbidden; ask whoever has the cluster, or leave it out by no_network_policy"
+    with pytest.raises(pr.RequirementError, match=said):
+        Cluster().create("networkpolicies", policy)
+
+
+def test_a_cluster_that_changes_the_manifest(
+    api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A webhook's change is said, its additions are not; the job is submitted."""
+    create = Api._create
+
+    def changed(self: Api, kind: str, namespace: str, body: Any, query: Any) -> Any:
+        if kind == "jobsets":
+            body["spec"]["suspend"] = True
+            job = body["spec"]["replicatedJobs"][0]["template"]["spec"]
+            job["template"]["spec"]["containers"][0]["image"] = "mirror/python:3.12"
+        return create(self, kind, namespace, body, query)
+
+    monkeypatch.setattr(Api, "_create", changed)
+    job = pr.submit(["train.py"], on=Kubernetes())
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "changed" in line]
+    assert said == (
+        f"pyreactant: the cluster changed the JobSet pr-{job.id}: "
+        "spec.replicatedJobs[0].template.spec.template.spec.containers[0].image "
+        'from "python:3.12" to "mirror/python:3.12"'
+    )
+    job.cancel()
+
+
+@pytest.mark.parametrize(
+    ("sent", "there", "said"),
+    [
+        ({"a": 1, "b": {}, "c": []}, {"a": 1, "d": 2}, []),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, ["a.b from 1 to 2"]),
+        ({"a": {"b": 1}}, {}, ['a from {"b": 1} to null']),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, ["a[1].b from 2 to 3"]),
+        ({"a": [1]}, {"a": [1, 2]}, ["a from [1] to [1, 2]"]),
+    ],
+)
+def test_changes(sent: Any, there: Any, said: list[str]) -> None:
+    assert [*client.changes(sent, there)] == said
+
+
 def test_a_passing_trouble(api: Api) -> None:
     api.faults = [(503, {}, b"busy"), (429, {"Retry-After": "1"}, b"")]
     job = pr.submit(["train.py"], on=Kubernetes())

@@ -194,8 +194,8 @@ def test_the_last_warning_of_a_pod_is_said() -> None:
         event("of another job", "2026-11-28T10:00:10Z", "Back-off"),
     ]
     said = 'pod-0 cannot start: secret "pr-1" not found'
-    assert next(warnings([pod(0), pod(1)], events)) == said
-    assert [*warnings([pod(1)], events)] == []
+    assert next(warnings(["pod-0", "pod-1"], events)) == said
+    assert [*warnings(["pod-1"], events)] == []
 
 
 @pytest.mark.parametrize(

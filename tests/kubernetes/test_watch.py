@@ -169,6 +169,20 @@ def test_a_pod_that_lacks_a_secret(api: Api) -> None:
     assert {kind for kind, _, _ in api.objects} == {"events"}
 
 
+def test_pods_that_cannot_be_made(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as for a service account that does not exist: the Job's own words are said."""
+    monkeypatch.setattr("pyreactant.runs.places.kubernetes._SOON", -1.0)
+    monkeypatch.setattr("tests.kubernetes.api.Run.pods", lambda _: [])
+    job = pr.submit(["train.py"], on=pr.targets.Kubernetes(service_account="nobody"))
+    assert (job.status().state, job.status().reason) == ("starting", "")
+    said = 'Error creating: pods "x" is forbidden: error looking up service account default/nobody'
+    about = {"kind": "Job", "name": f"pr-{job.id.lower()}-worker-0"}
+    api.put("events", "e", type="Warning", involvedObject=about, message=said)
+    until(lambda: job.status().reason == f"{about['name']} cannot start: {said}")
+    assert job.status().state == "starting"
+    job.cancel()
+
+
 def test_nothing_for_a_minute(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that accepts connections and says nothing does not hold a status for ever."""
     job = pr.submit(["train.py"], on=pr.targets.Kubernetes())

@@ -1,5 +1,6 @@
 """Folders of a user's files, on Linux and on macOS."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,3 +113,21 @@ def test_an_account_without_a_home(home: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("pwd.getpwuid", absent)
     with pytest.raises(PyReactantError, match=r"must have a home .*set HOME, or XDG_STATE_HOME"):
         create("x", "local", {})
+
+
+def test_threads_that_replace_a_file_at_once(tmp_path: Path) -> None:
+    """Each writes its own temporary file: the later one is whole, and nothing else stays."""
+    file = tmp_path / "state.json"
+
+    def replace(text: str) -> None:
+        with files.replacing(file) as temporary:
+            temporary.write_text(text)
+
+    with files.replacing(file) as temporary:
+        temporary.write_text("of the first")
+        other = threading.Thread(target=replace, args=("of the second, which is longer",))
+        other.start()
+        other.join()
+        assert file.read_text() == "of the second, which is longer"
+    assert file.read_text() == "of the first"
+    assert [*tmp_path.iterdir()] == [file]

@@ -16,7 +16,7 @@ import secrets
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ from ...record import Record, Status
 from ..target import Target, with_reason
 from . import manifest, start
 from .brought import bring_log, follow_log, unpack_end
-from .client import Cluster, NoAnswerError, Object, cluster_at
+from .client import Cluster, NoAnswerError, Object, changes, cluster_at
 from .settings import PodSettings
 from .states import (
     attempt_of,
@@ -60,6 +60,8 @@ _LATE = 10.0
 """Seconds for what a context says of many jobs; its login may take some of them."""
 _POSITIONS = 10.0
 """Seconds for which positions in a queue count."""
+_SOON = 5.0
+"""Seconds in which a cluster makes all pods, where nothing hinders it."""
 _NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 
@@ -136,7 +138,10 @@ class Kubernetes(PodSettings, Target):
         record.write_handle({"context": cluster.context, "namespace": cluster.namespace})
         *parts, jobset = manifest.objects(self, record, sent)
         try:
-            owner = _owner(cluster.create("jobsets", jobset, patience=_PATIENCE))
+            made = cluster.create("jobsets", jobset, patience=_PATIENCE)
+            for change in changes(jobset, made):
+                say(f"the cluster changed the JobSet {name}: {change}")
+            owner = _owner(made)
             for part in reversed(parts):  # the pods wait for the Secrets, which come last
                 part["metadata"]["ownerReferences"] = [owner]
                 cluster.create(_KINDS[part["kind"]], part, patience=_PATIENCE)
@@ -235,6 +240,9 @@ class Kubernetes(PodSettings, Target):
         elif status.state == "starting":  # the pods say why
             pods = _seen(cluster, "pods", manifest.LABEL, record.id)
             status = status_of(jobset, pods, jobs, self.pods)
+            if len(pods) < self.slices * self.pods and _age(jobset) > _SOON:
+                own = {name, *(f"{name}-{manifest.WORKERS}-{n}" for n in range(self.slices))}
+                status = dataclasses.replace(status, reason=status.reason or _said(cluster, own))
             if why := self._never(cluster, pods):
                 cluster.delete("jobsets", name)
                 why = f"environment: {why}"
@@ -247,7 +255,7 @@ class Kubernetes(PodSettings, Target):
         for _, why in unusable(late):
             return f"{why}; name another image by {argument('image')}, and submit again"
         if any(not has_started(pod) for pod in late):  # such as one that lacks a Secret
-            for why in warnings(late, watch_of(cluster, "events", _WARNINGS).objects()):
+            if why := _said(cluster, {pod["metadata"]["name"] for pod in late}):
                 return f"{why}; mend it, and submit again"
         return ""
 
@@ -382,16 +390,27 @@ def _ended(cluster: Cluster, kind: str, record: Record) -> list[Object]:
     return _seen(cluster, kind, f"{manifest.JOBSET}/jobset-name", manifest.name_of(record))
 
 
-_WARNINGS = "involvedObject.kind=Pod,type=Warning"
-"""What selects the events of pods that say what is wrong."""
+def _said(cluster: Cluster, names: Container[str]) -> str:
+    """Why something cannot start, such as a Job's pods; "" if the user may not read it."""
+    try:
+        return next(warnings(names, watch_of(cluster, "events", "type=Warning").objects()), "")
+    except NoAnswerError:
+        raise
+    except RequirementError:
+        return ""
+
+
+def _age(one: Object, at: str | None = None) -> float:
+    """Seconds since a time of an object, by default since it was made."""
+    at = at or one["metadata"]["creationTimestamp"]
+    return time.time() - calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _waits(pod: Object) -> float:
     """Seconds since a pod has a node; 0 if it has none."""
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "True":
-            at = condition.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"]
-            return time.time() - calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
+            return _age(pod, condition.get("lastTransitionTime"))
     return 0.0
 
 

@@ -125,6 +125,9 @@ class Cluster:
         error = self._refusal(status, data, f"to create {kind}/{name}")
         if status == 400 and kind == "jobsets":  # it does not know a field
             raise InvalidArgumentError(f"{error}; {_INSTALL}")
+        if status == 403 and kind == "networkpolicies":
+            instead = f"or leave it out by {argument('no_network_policy')}"
+            raise RequirementError(f"{error}, {instead}")
         raise error
 
     def get(self, kind: str, name: str, *, patience: float = 0.0) -> Object | None:
@@ -336,8 +339,15 @@ class Cluster:
                 f"{self} does not accept the login of the kubeconfig ({said}); log in again, and "
                 "see: kubectl auth whoami"
             )
+        if status == 403 and "NamespaceTerminating" in _causes(data):
+            return InvalidArgumentError(
+                f"the namespace {self.namespace} of {self} is being deleted; name another by "
+                f"{argument('namespace')}"
+            )
         if status == 403:
-            return RequirementError(f"{self} does not allow {what}: {said}")
+            return RequirementError(
+                f"{self} does not allow {what}: {said}; ask whoever has the cluster"
+            )
         if status == 404:
             with contextlib.suppress(ValueError, AttributeError):
                 if json.loads(data).get("details", {}).get("kind") == "namespaces":
@@ -404,6 +414,19 @@ def _selecting(kind: str, selector: str, **more: Any) -> str:
     return f"?{urlencode({by: selector, **more})}"
 
 
+def changes(sent: Any, there: Any, path: str = "") -> Iterator[str]:
+    """What of an object the cluster has changed; what it adds, such as defaults, is no change."""
+    if isinstance(sent, Mapping) and isinstance(there, Mapping):
+        for key, value in sent.items():
+            yield from changes(value, there.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(sent, list) and isinstance(there, list) and len(sent) == len(there):
+        for number, value in enumerate(sent):
+            yield from changes(value, there[number], f"{path}[{number}]")
+    elif sent != there and (sent or there):
+        shown = (json.dumps(one)[:200] for one in (sent, there))
+        yield f"{path} from {' to '.join(shown)}"
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -418,6 +441,14 @@ def _said(data: bytes) -> str:
         if isinstance(read := json.loads(text), Mapping) and isinstance(read.get("message"), str):
             text = read["message"]
     return " ".join(text.split())[:500]
+
+
+def _causes(data: bytes) -> list[str]:
+    """The API's own names of what is wrong."""
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        causes = json.loads(data).get("details", {}).get("causes", ())
+        return [str(cause.get("reason", "")) for cause in causes]
+    return []
 
 
 def _reason(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """The settings of a job on Kubernetes, and their checks."""
 
+import posixpath
 import re
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,7 +10,9 @@ from ....base.slices.generations import gke_label
 from ....base.slices.topology import Topology, topology
 from ...spec import Processes, option
 
-_MOST_PODS = 65536
+_MOST_PODS, _MOST_RESTARTS = 65536, 2**31 - 1
+_OWN = ("/var/run/pyreactant", "/run/pyreactant", "/dev/shm", "/proc", "/sys")  # noqa: S108
+"""Folders that are the pods' own."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
@@ -125,7 +128,33 @@ class PodSettings(Processes):
                         f"{argument(name)} must begin with a label's key, such as "
                         f"cloud.google.com/gke-spot, got {key!r}"
                     )
+            keys = [re.split("[=:]", value)[0] for value in getattr(self, name)]
+            if name == "node_selector" and len({*keys}) < len(keys):
+                raise InvalidArgumentError(
+                    f"{argument(name)} must have each key once, got {', '.join(keys)}"
+                )
+        if self.max_restarts > _MOST_RESTARTS:
+            raise InvalidArgumentError(
+                f"{argument('max_restarts')} must be at most {_MOST_RESTARTS}, which is JobSet's "
+                f"limit, got {self.max_restarts}"
+            )
+        self._check_volumes()
         self._check_devices()
+
+    def _check_volumes(self) -> None:
+        """The cluster would refuse the pods later, and no JobSet says so."""
+        folders = [posixpath.normpath(entry.rpartition(":")[2]) for entry in self.volumes]
+        for number, folder in enumerate(folders):
+            inside = any(f"{one}/".startswith(f"{folder.rstrip('/')}/") for one in _OWN)
+            if inside or any(f"{folder}/".startswith(f"{one}/") for one in _OWN):
+                raise InvalidArgumentError(
+                    f"{argument('volumes')} must have another folder than {folder}, such as /data: "
+                    "the pods' own files are there"
+                )
+            if folder in folders[:number]:
+                raise InvalidArgumentError(
+                    f"{argument('volumes')} must have a folder of its own each, got {folder} twice"
+                )
 
     def _check_devices(self) -> None:
         slices = self.topology

@@ -5,7 +5,7 @@ Sources: JobSet v1alpha2 (conditions, labels), Kubernetes' Pod v1 and Job v1.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from ....base.errors import ExitCode
@@ -116,14 +116,13 @@ def unusable(pods: Iterable[Object]) -> Iterator[tuple[Object, str]]:
                 yield pod, f"{what}: {waiting['reason']}{said}"
 
 
-def warnings(pods: Iterable[Object], events: Iterable[Object]) -> Iterator[str]:
-    """What the cluster has said last of pods, such as of a Secret that one lacks.
+def warnings(names: Container[str], events: Iterable[Object]) -> Iterator[str]:
+    """What the cluster has said last of what cannot start, such as of a Secret that a pod lacks.
 
     Args:
-        pods: The pods.
-        events: The events of pods that are warnings.
+        names: Of pods, of Jobs, or of a JobSet.
+        events: Those that are warnings.
     """
-    names = {pod["metadata"]["name"] for pod in pods}
     for event in sorted(events, key=lambda one: str(one.get("lastTimestamp") or ""), reverse=True):
         if (name := event["involvedObject"]["name"]) in names:
             yield f"{name} cannot start: {event.get('message') or event.get('reason', '')}"
