@@ -254,9 +254,9 @@ class Kubernetes(PodSettings, Target):
         late = [pod for pod in pods if _waits(pod) > self.start_timeout]
         for _, why in unusable(late):
             return f"{why}; name another image by {argument('image')}, and submit again"
-        if any(not has_started(pod) for pod in late):  # such as one that lacks a Secret
-            if why := _said(cluster, {pod["metadata"]["name"] for pod in late}):
-                return f"{why}; mend it, and submit again"
+        waiting = [pod["metadata"]["name"] for pod in late if not has_started(pod)]
+        if waiting and (why := _said(cluster, waiting)):  # such as one that lacks a Secret
+            return f"{why}; mend it, and submit again"
         return ""
 
     def logs(self, record: Record, process: int) -> Path:
