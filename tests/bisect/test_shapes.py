@@ -77,6 +77,14 @@ func.func @main(%x: tensor<24x3xf32>) -> tensor<24x3xf32> {
   return %y : tensor<24x3xf32>
 }
 """
+JOINED = """
+func.func @main(%x: tensor<24x3xf32>, %y: tensor<5x3xf32>) -> tensor<29x3xf32> {
+  %z = stablehlo.concatenate %x, %y, dim = 0
+      : (tensor<24x3xf32>, tensor<5x3xf32>) -> tensor<29x3xf32>
+  %t = stablehlo.tanh %z : tensor<29x3xf32>
+  return %t : tensor<29x3xf32>
+}
+"""
 
 
 @pytest.mark.parametrize(("only", "shape"), [("", "1x1"), (r"tanh[^\n]*x48x", "1x48")])
@@ -104,6 +112,19 @@ def small(folder: Path, text: str, rule: list[list[str]], *inputs: np.ndarray) -
         return with_small_shapes(part, INTERPRETER, ways, editor, failure, bad)
 
 
+def test_the_interpreter_takes_arrays_without_dimensions(tmp_path: Path) -> None:
+    """A part has the start of a reduction as a parameter, for instance."""
+    text = """
+func.func @main(%x: tensor<4xf32>, %zero: tensor<f32>) -> tensor<f32> {
+  %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+      : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %sum : tensor<f32>
+}
+"""
+    part = small(tmp_path, text, [["stablehlo.add", "stablehlo.multiply"]], ones(4), ones())
+    assert [x.shape for x in part.module.inputs] == [(1,), ()]
+
+
 def ones(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
@@ -116,6 +137,7 @@ def ones(*shape: int) -> np.ndarray:
         (RESHAPED, SINE, (ones(8, 6),), ["1x1", "1", "1"]),
         (SLICED, SINE, (ones(64, 48),), ["2x1", "1x1"]),
         (SUM_OF_ALL_BEFORE, LARGEST, (ones(24, 3),), ["2x1"]),
+        (JOINED, SINE, (ones(24, 3), ones(5, 3)), ["1x1", "2x1"]),
     ],
 )
 def test_shapes_that_depend_on_each_other(

@@ -57,24 +57,22 @@ def with_small_shapes(
 def _candidates(module: Module) -> Iterator[Module]:
     """Modules in which one size is smaller, the largest size first.
 
-    A size that is a multiple of it stays, or is as many times smaller, as after a reshape. The
-    parameters are cut at their end, or at their start.
+    The parameters are cut at their end, or at their start.
     """
     types = (match[0] for match in _SIZES.finditer(module.text) if match[0].startswith("tensor"))
     sizes = {int(number) for one in types for number in _NUMBER.findall(one)}
     for size in sorted(sizes, reverse=True):
         for new in (one for one in dict.fromkeys((1, 2, size // 2)) if 0 < one < size):
-            for multiples in (False, True):
+            for changed in _changes(size, new):
                 for start in (True, False):
-                    yield _resized(module, _change(size, new, multiples), start)
+                    yield _resized(module, changed, start)
 
 
-def _change(size: int, new: int, multiples: bool) -> Callable[[int], int]:
-    def changed(old: int) -> int:
-        fits = old % size == 0 if multiples else old == size
-        return old // size * new if fits else old
-
-    return changed
+def _changes(size: int, new: int) -> Iterator[Callable[[int], int]]:
+    """What becomes of each size if one is smaller."""
+    yield lambda old: new if old == size else old
+    yield lambda old: old if old % size else old // size * new  # as after a reshape
+    yield lambda old: old if old < size else old - size + new  # as with a padding
 
 
 def _resized(module: Module, changed: Callable[[int], int], start: bool) -> Module:

@@ -71,7 +71,7 @@ def interpret(text: str, inputs: Sequence[Any]) -> list[Any]:
         if any(np.dtype(x.dtype).kind not in "fiub" for x in inputs):
             raise ValueError("the interpreter is given real numbers of NumPy's types only")
         dense: Any = ir.DenseElementsAttr
-        given = [dense.get(np.ascontiguousarray(x)) for x in inputs]
+        given = [dense.get(np.asarray(x, order="C")) for x in inputs]  # 0-d stays 0-d
         return [np.array(result) for result in eval_module(module, given)]
 
 
