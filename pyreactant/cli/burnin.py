@@ -15,6 +15,7 @@ from ..base import steps
 from ..base.errors import ExitCode, InvalidArgumentError, argument
 from ..base.files import plain_json
 from ..base.outputs import check_outputs, reserved_stdout, write_output
+from ..base.say import say
 from ..base.steps import Level
 from .command import App, Beside, Group, Html, Overwrite, duration, examples
 from .declared import HERE, Options, chosen, takes_settings
@@ -245,6 +246,7 @@ def _so_far(folder: Path, code: int) -> "tuple[Record | None, str]":
     unsaid = "no space is left on the run's disk" if is_full(folder) else "it was interrupted"
     why = str(report_in(folder).get("summary", unsaid)) if code else ""
     if not path.exists():
+        say("no round was finished, so there is no certificate")
         return None, why
     return read_record(path), why
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -195,12 +195,16 @@ def test_a_launcher_that_is_killed_leaves_no_process(tmp_path: Path, phase: str)
     assert phase != "within rounds" or [*tmp_path.glob(RECORD)]
 
 
-def test_ctrl_c_certifies_what_was_finished(tmp_path: Path) -> None:
-    with started(tmp_path, "--minutes", "10", "--devices-per-process", "2") as process:
+@pytest.mark.parametrize("options", [("--devices-per-process", "2"), TWO], ids=["one", "two"])
+def test_ctrl_c_certifies_what_was_finished(tmp_path: Path, options: Sequence[str]) -> None:
+    """A process that waits for the other within the runtime ends, too."""
+    with started(tmp_path, "--minutes", "10", *options) as process:
         until(lambda: [*tmp_path.glob(RECORD)] or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=120)
     assert process.returncode == 130, error
+    assert "Traceback" not in error
+    assert "--grace" not in error
     assert "PARTIAL: " in out
     assert certificate(tmp_path)["partial"]
 
@@ -238,6 +242,7 @@ def test_a_mesh_that_is_not_of_all_devices(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
     said = "--mesh must be of all 2 devices of the burn-in, and 2x4 has 8"
     assert said in " ".join(refused.stderr.split())
+    assert "no round was finished, so there is no certificate" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

@@ -9,6 +9,7 @@ ends. It only records: it exits with 0 even if something is wrong.
 import itertools
 import json
 import platform
+import signal
 import socket
 import sys
 import time
@@ -84,6 +85,8 @@ def main(words: Sequence[str]) -> None:
         raise InvalidArgumentError(
             "usage: python -m pyreactant.check.burnin.member RECORD ASKED, under pyreactant run"
         )
+    # A wait in the runtime would not notice Python's handler, and the record is always whole.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         burned_in(words[0], json.loads(words[1]))
     except PyReactantError as error:
