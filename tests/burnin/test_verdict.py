@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import sys
 import tracemalloc
@@ -26,7 +27,7 @@ from pyreactant.check.burnin.rounds import (
     pairings,
     rounds_of,
 )
-from pyreactant.check.burnin.verdict import Finding, Kind, State, judge, slow_ones
+from pyreactant.check.burnin.verdict import Finding, Kind, State, _chance, judge, slow_ones
 
 from .records import alone, member, pair, record
 
@@ -91,7 +92,7 @@ def test_kinds_are_compared_within_themselves() -> None:
 
 def spells(seconds: dict[int, float]) -> Iterator[Measure]:
     for process in range(4):
-        times = (seconds.get(process, 3e-5),) * 8
+        times = (seconds.get(process, 3e-5),) * 16
         yield Measure(str(What.HOST), process, None, (process,), seconds=times)
 
 
@@ -114,7 +115,7 @@ def test_hosts_of_two_kinds_and_their_links_are_compared_within_a_kind() -> None
     ]
     measures = [alone(p, seconds=(0.01 if p < 4 else 0.05,) * 20) for p in range(6)]
     for p in range(6):
-        times = (3e-5 if p < 4 else 3e-4,) * 8
+        times = (3e-5 if p < 4 else 3e-4,) * 16
         measures.append(Measure(str(What.HOST), p, None, (p,), seconds=times))
     for group in itertools.combinations(range(6), 2):
         measures += pair(group, 0.002 if group[1] < 4 else 0.03)
@@ -146,6 +147,26 @@ def test_times_that_say_little_raise_no_alarm(kind: str) -> None:
     if kind == "near":
         times = {d: [0.01 + 0.0015 * d] * 20 for d in range(6)}
     assert slow_ones(times) == {}
+
+
+def test_a_slow_one_may_have_a_few_quick_calls() -> None:
+    """As a host with a quota of its processor, of which some calls use nothing."""
+    times = {d: [0.0005 + 0.00001 * n for n in range(16)] for d in range(4)}
+    times[2] = [0.0006, 0.0008, *(0.038 + 0.001 * n for n in range(14))]
+    assert list(slow_ones(times)) == [2]
+    times[2] = [0.0006, 0.0007, 0.0008, *(0.038 + 0.001 * n for n in range(13))]
+    assert slow_ones(times) == {}
+
+
+def test_the_chance_is_that_of_times_that_are_alike() -> None:
+    """By drawing: in so many cases all of one's times are as late."""
+    draw, late, cases = random.Random(7), 0, 4000
+    every = [float(number) for number in range(12)]
+    for _ in range(cases):
+        own = draw.sample(every, 3)
+        late += min(own) >= 5
+    assert _chance([5.0, 9.0, 11.0], every) == math.comb(7, 3) / math.comb(12, 3)
+    assert late / cases == pytest.approx(_chance([5.0, 9.0, 11.0], every), abs=0.03)
 
 
 def test_one_slow_link_is_told_from_one_slow_process() -> None:

@@ -5,7 +5,8 @@ or process in it that is wrong by itself; else by the process that is in every w
 by the link; a larger group is named only if nothing smaller in it is wrong.
 
 Times are compared among equals. One is slow if its median is more than `FACTOR` times the middle of
-all, and its quickest call, too, because load lengthens some calls and not all. Its median must be
+all, and its quick calls, too, because load lengthens some calls and not all; an eighth may be
+quicker, because a quota lets some pass. Its median must be
 further from the middle than `RANKS` robust standard deviations of the medians: 1.4826 times the
 median absolute deviation (F. Hampel, JASA 69, 1974). And its calls must be so late among those of
 all that, if all were alike, this would happen to any of them in less than `CHANCE` of the cases,
@@ -138,26 +139,35 @@ def slow_ones(times: Mapping[K, Sequence[float]]) -> dict[K, float]:
         return {}
     middle = statistics.median_low(medians.values())
     among = statistics.median_low(abs(value - middle) for value in medians.values())
-    quick = statistics.median_low(min(times[name]) for name in medians)
+    quick = statistics.median_low(_quick(times[name]) for name in medians)
     every = sorted(itertools.chain.from_iterable(times.values()))
     return {
         name: value / middle
         for name, value in medians.items()
         if value > FACTOR * middle
-        and min(times[name]) > FACTOR * quick
+        and _quick(times[name]) > FACTOR * quick
         and value - middle > RANKS * _ROBUST * among
         and len(medians) * _chance(times[name], every) < CHANCE
     }
 
 
-def _chance(own: Sequence[float], every: Sequence[float]) -> float:
-    """How likely all of one's times are as late as they are among all, if they are like all.
+def _quick(times: Sequence[float]) -> float:
+    """The time that an eighth of the calls are quicker than."""
+    return sorted(times)[len(times) // 8]
 
-    Then each choice of so many of all is as likely as another, and this is the share of the
-    choices from the times that are no quicker than its quickest.
+
+def _chance(own: Sequence[float], every: Sequence[float]) -> float:
+    """How likely one's calls are as late as they are among all, if they are like all.
+
+    Then each choice of so many of all is as likely as another. This is the share of the choices of
+    which no more than an eighth are among the calls that are quicker than its `_quick` one.
     """
-    late = len(every) - bisect.bisect_left(every, min(own))
-    return math.comb(late, len(own)) / math.comb(len(every), len(own))
+    quicker = bisect.bisect_left(every, _quick(own))
+    ways = (
+        math.comb(quicker, few) * math.comb(len(every) - quicker, len(own) - few)
+        for few in range(len(own) // 8 + 1)
+    )
+    return sum(ways) / math.comb(len(every), len(own))
 
 
 def robust_deviation(times: Sequence[float]) -> float:
