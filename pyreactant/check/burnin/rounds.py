@@ -115,17 +115,25 @@ def rounds_of(
         rounds.append(Round(What.MEMORY))
     if platform == "gpu":
         rounds.append(Round(What.COUNTERS))
-    # Pairs first: one narrow link makes collectives of all slow, and a short burn-in names it.
+    # Pairs first: one narrow link makes collectives of all slow, and a short burn-in names it. What
+    # is quick comes first, too: on a slow link the rest takes long, and nothing compares it.
+    if processes > 2:
+        among, sizes = pairings(processes), _sizes(platform, 2 * devices)
+        rounds += [
+            Round(What.ALL_REDUCE, nbytes=n, groups=groups, pairs=True)
+            for n in dict.fromkeys((sizes[0], sizes[-1]))
+            for groups in among
+        ]
     whole, *parts = halves(processes)
-    for groups in [*(pairings(processes) if processes > 2 else []), whole, *parts]:
-        pairs = len(groups[0]) == 2
+    for groups in [whole, *parts]:
         sizes = _sizes(platform, devices * max(map(len, groups)))
         kinds = {(What.ALL_REDUCE, sizes[0]): None, (What.ALL_REDUCE, sizes[-1]): None}
         if groups is whole:
             kinds = {(What.ALL_REDUCE, n): None for n in sizes}
             kinds |= {(w, n): None for w in COLLECTIVES[1:] for n in (sizes[0], sizes[-1])}
-        elif not pairs:
+        else:
             kinds[What.ALL_GATHER, sizes[-1]] = None
+        pairs = len(groups[0]) == 2
         rounds += [Round(w, nbytes=n, groups=groups, pairs=pairs) for w, n in kinds]
     return rounds if mesh is None else [*rounds, *_along_axes(mesh, platform, homes)]
 

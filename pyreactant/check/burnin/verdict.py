@@ -11,6 +11,7 @@ further from the middle than `RANKS` robust standard deviations of the medians: 
 median absolute deviation (F. Hampel, JASA 69, 1974). And its calls must be so late among those of
 all that, if all were alike, this would happen to any of them in less than `CHANCE` of the cases,
 however their times are distributed.
+Together its calls must take longer than a burst of load, `BURST`.
 """
 
 import bisect
@@ -34,6 +35,8 @@ T = TypeVar("T")
 FACTOR = 2.0
 RANKS = 6.0
 CHANCE = 1e-5
+BURST = 0.1
+"""Seconds; at a load of 25 a process on two cores waits about so long for its turn."""
 _ROBUST = 1.4826
 
 _PAIRS = 3
@@ -124,17 +127,14 @@ def judge(record: Record) -> list[Finding]:
     return [*devices, *processes, *pairs, *larger]
 
 
-def slow_ones(times: Mapping[K, Sequence[float]]) -> dict[K, float]:
+def slow_ones(measures: Mapping[K, Measure]) -> dict[K, float]:
     """Those that are much slower than their equals, each with its median over the middle's.
 
     Args:
-        times: Times of each, of the same work.
-
-    Examples:
-        >>> slow_ones({name: [t] * 8 for name, t in zip("abcd", (1.0, 1.1, 0.9, 5.0))})
-        {'d': 5.0}
+        measures: What was measured of each, of the same work.
     """
-    medians = {name: statistics.median(each) for name, each in times.items() if each}
+    times = {name: measure.seconds for name, measure in measures.items() if measure.seconds}
+    medians = {name: statistics.median(each) for name, each in times.items()}
     if len(medians) < 2:
         return {}
     middle = statistics.median_low(medians.values())
@@ -147,8 +147,13 @@ def slow_ones(times: Mapping[K, Sequence[float]]) -> dict[K, float]:
         if value > FACTOR * middle
         and _quick(times[name]) > FACTOR * quick
         and value - middle > RANKS * _ROBUST * among
+        and value * measures[name].timed > BURST
         and len(medians) * _chance(times[name], every) < CHANCE
     }
+
+
+def _median(measure: Measure) -> float:
+    return statistics.median(measure.seconds)
 
 
 def _quick(times: Sequence[float]) -> float:
@@ -204,8 +209,7 @@ def _devices(record: Record) -> list[Finding]:
         for equals in _alike(by_device, kinds.__getitem__):
             for position, found in _other_bits(equals):
                 reasons[position].append(found)
-            times = {position: measure.seconds for position, measure in equals.items()}
-            for position, ratio in slow_ones(times).items():
+            for position, ratio in slow_ones(equals).items():
                 text = f"{name}: {ratio:.1f} times as long as on its equals"
                 reasons[position].append((State.SUSPICIOUS, text))
     return [
@@ -320,10 +324,10 @@ def _wrong_groups(
 def _slow_hosts(record: Record) -> dict[int, str]:
     """Processes whose host computes slowly, among those of the same processor."""
     processors = {member.process: member.processor for member in record.members}
-    times = {m.process: m.seconds for m in record.measures if m.round == What.HOST}
+    of_host = {m.process: m for m in record.measures if m.round == What.HOST}
     return {
         process: f"{What.HOST}: {ratio:.1f} times as long as on its equals"
-        for equals in _alike(times, processors.__getitem__)
+        for equals in _alike(of_host, processors.__getitem__)
         for process, ratio in slow_ones(equals).items()
     }
 
@@ -341,15 +345,15 @@ def _links(
     links: dict[tuple[int, ...], list[str]] = defaultdict(list)
     pairs = [m for m in record.measures if m.device is None and m.seconds and len(m.group) == 2]
     for name in sorted({m.round for m in pairs}):
-        times = {m.group: m.seconds for m in pairs if m.round == name}
+        times = {m.group: m for m in pairs if m.round == name}
         nbytes = max(m.nbytes for m in pairs if m.round == name)
         if len(times) < _PAIRS:
             continue  # each process would stand for its one link
         several = Counter(process for pair in times for process in pair)
-        best: dict[int, Sequence[float]] = {}
+        best: dict[int, Measure] = {}
         for pair, each in times.items():
             for process in (p for p in pair if several[p] > 1):
-                best[process] = min(best.get(process, each), each, key=statistics.median)
+                best[process] = min(best.get(process, each), each, key=_median)
         for equals in _alike(best, kinds.__getitem__):
             for process, ratio in slow_ones(equals).items():
                 said = f"{name}: {ratio:.1f} times as long with every other process"
@@ -357,7 +361,7 @@ def _links(
         rest = {pair: each for pair, each in times.items() if not slow.keys() & set(pair)}
         for same in _alike(rest, lambda pair: frozenset(kinds[p] for p in pair)):
             for pair, ratio in slow_ones(same).items() if len(same) >= _PAIRS else ():
-                middle = statistics.median(same[pair])
+                middle = _median(same[pair])
                 links[pair].append(
                     f"{name}: {seconds_text(middle)} ({bytes_text(nbytes / middle)}/s), "
                     f"{ratio:.1f} times the middle of {len(same)} pairs"

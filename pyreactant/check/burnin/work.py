@@ -26,8 +26,8 @@ from .host import Gpus, segments
 from .record import Measure
 from .rounds import Round, What
 
-REPEATS, IN_PAIRS = 5, 9
-"""Copies, and calls of a collective operation, in a round; and of one in pairs."""
+REPEATS = 5
+"""Copies, and calls of a collective operation, in a round."""
 
 MANY = 17
 """Calls of what is quick, and of products: after one that compiles, as many times as are kept."""
@@ -35,8 +35,9 @@ MANY = 17
 _QUICK = 2**16
 """Bytes from each device up to which a transfer is quick."""
 
-_SPELLS, _SPELL = 16, 1 / 16
-"""Spells of arithmetic on the host, and the seconds of each: about a period of a quota."""
+_SPELLS, _SPELL, _PIECES = 16, 1 / 16, 1000
+"""Spells of arithmetic on the host, the seconds of each, about a period of a quota, and the pieces
+whose time is told."""
 
 _BLOCK = 2**26
 """Words of a block of tested memory, at most."""
@@ -145,7 +146,7 @@ and the number of the one that it is along, and NumPy's result."""
 
 def _repeats(job: Round) -> int:
     """Calls of a collective operation in a round."""
-    return MANY if job.nbytes <= _QUICK else IN_PAIRS if job.pairs else REPEATS
+    return MANY if job.nbytes <= _QUICK else REPEATS
 
 
 class Work:
@@ -202,7 +203,7 @@ class Work:
             while (passed := time.perf_counter() - began) < _SPELL or not pieces:
                 sum(range(2000))
                 pieces += 1
-            seconds.append(passed / pieces)
+            seconds.append(passed / pieces * _PIECES)
         return Measure(job.name, self._process, None, (self._process,), seconds=tuple(seconds))
 
     def _products(self, job: Round, turn: int) -> list[Measure]:
