@@ -5,7 +5,8 @@ this machine, of which each pair has a cable, as with srun. It needs root, ip, t
 Each injection has another victim. A fault is named if the certificate calls its host or link
 suspicious or failed, or, where it ends the run, if the reason names the process. What else stands
 out is counted, too. `--loaded N` starts N burn-ins without a fault beside a load of all cores.
-The exit code is 1 if a fault was not named, or something right is called failed.
+The exit code is 1 if a fault was not named, or a burn-in without one calls something failed or
+suspicious.
 """
 
 import argparse
@@ -314,7 +315,7 @@ def loaded(place: Place, times: int) -> bool:
         f"load {os.getloadavg()[0]:.0f}",
         flush=True,
     )
-    return not failed
+    return not failed and not suspicious
 
 
 def main() -> int:
