@@ -118,6 +118,19 @@ def test_refused(api: Api, target: Any, error: type[Exception], said: str) -> No
     assert api.objects == {}
 
 
+@pytest.mark.parametrize("login", [{}, {"exec": {"command": "false"}}])
+def test_no_login(api: Api, login: dict[str, Any]) -> None:
+    """The user of the context has none, or its command fails."""
+    file = api.folder / "kubeconfig"
+    config = yaml.safe_load(file.read_text())
+    version = {"apiVersion": "client.authentication.k8s.io/v1beta1"}
+    config["users"][0]["user"] = {key: {**version, **value} for key, value in login.items()}
+    file.write_text(yaml.safe_dump(config))
+    said = refusal(pr.RequirementError, Kubernetes())
+    assert "needs a login, and the kubeconfig gives none, or its command has failed; log" in said
+    assert api.objects == {}
+
+
 def test_no_jobset(api: Api) -> None:
     api.lacks_jobset = True
     said = refusal(pr.RequirementError, Kubernetes())

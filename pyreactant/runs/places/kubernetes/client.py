@@ -334,6 +334,13 @@ class Cluster:
     def _refusal(self, status: int, data: bytes, what: str) -> PyReactantError:
         """The error of an answer that is no success."""
         said = _said(data)
+        if status == 401 and not (
+            self._configuration.auth_settings() or self._configuration.cert_file
+        ):
+            return RequirementError(
+                f"{self} needs a login, and the kubeconfig gives none, or its command has failed; "
+                "log in, and see: kubectl auth whoami"
+            )
         if status == 401:
             return RequirementError(
                 f"{self} does not accept the login of the kubeconfig ({said}); log in again, and "
