@@ -116,12 +116,13 @@ def rounds_of(
     if platform == "gpu":
         rounds.append(Round(What.COUNTERS))
     # Pairs first: one narrow link makes collectives of all slow, and a short burn-in names it. What
-    # is quick comes first, too: on a slow link the rest takes long, and nothing compares it.
+    # is quick comes first, too: on a slow link the rest takes long, and nothing compares it. It
+    # comes twice, so that a burst of load meets one half of a link's calls.
     if processes > 2:
         among, sizes = pairings(processes), _sizes(platform, 2 * devices)
         rounds += [
             Round(What.ALL_REDUCE, nbytes=n, groups=groups, pairs=True)
-            for n in dict.fromkeys((sizes[0], sizes[-1]))
+            for n in (sizes[0], *dict.fromkeys((sizes[0], sizes[-1])))
             for groups in among
         ]
     whole, *parts = halves(processes)
