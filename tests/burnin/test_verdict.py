@@ -27,7 +27,7 @@ from pyreactant.check.burnin.rounds import (
     pairings,
     rounds_of,
 )
-from pyreactant.check.burnin.verdict import Finding, Kind, State, _chance, judge, slow_ones
+from pyreactant.check.burnin.verdict import Finding, Kind, State, chance, judge, slow_ones
 
 from .records import alone, member, pair, record
 
@@ -172,8 +172,8 @@ def test_the_chance_is_that_of_times_that_are_alike() -> None:
     for _ in range(cases):
         own = draw.sample(every, 3)
         late += min(own) >= 5
-    assert _chance([5.0, 9.0, 11.0], every) == math.comb(7, 3) / math.comb(12, 3)
-    assert late / cases == pytest.approx(_chance([5.0, 9.0, 11.0], every), abs=0.03)
+    assert chance([5.0, 9.0, 11.0], every) == math.comb(7, 3) / math.comb(12, 3)
+    assert late / cases == pytest.approx(chance([5.0, 9.0, 11.0], every), abs=0.03)
 
 
 def test_one_slow_link_is_told_from_one_slow_process() -> None:

@@ -148,7 +148,7 @@ def slow_ones(measures: Mapping[K, Measure]) -> dict[K, float]:
         and _quick(times[name]) > FACTOR * quick
         and value - middle > RANKS * _ROBUST * among
         and value * measures[name].timed > BURST
-        and len(medians) * _chance(times[name], every) < CHANCE
+        and len(medians) * chance(times[name], every) < CHANCE
     }
 
 
@@ -161,7 +161,7 @@ def _quick(times: Sequence[float]) -> float:
     return sorted(times)[len(times) // 8]
 
 
-def _chance(own: Sequence[float], every: Sequence[float]) -> float:
+def chance(own: Sequence[float], every: Sequence[float]) -> float:
     """How likely one's calls are as late as they are among all, if they are like all.
 
     Then each choice of so many of all is as likely as another. This is the share of the choices of
