@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,7 +228,7 @@ def _add(
 
 def _count(**changes: Any) -> None:
     global counts
-    counts = replace(counts, **changes)
+    counts = counts.but(**changes)
 
 
 def _tell(text: str) -> None:

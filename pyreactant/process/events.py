@@ -7,9 +7,8 @@ the time or the process. Who gets a message matches its class.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from ..base.errors import (
     DeadlineError,
@@ -22,39 +21,53 @@ from ..base.errors import (
 )
 
 
+@dataclass_transform(frozen_default=True)
 class Message:
-    """Any message; its subclasses say who may send it."""
+    """Any message; its subclasses say who may send it.
 
-    __slots__ = ()
+    A subclass states its fields as a dataclass does, and type checkers see a frozen one. At run
+    time it is none, because every program of a run makes all these classes at its start, and a
+    dataclass takes ten times as long to make.
+    """
+
+    fields: ClassVar[Mapping[str, type]] = {}
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        own = cls.__annotations__
+        cls.fields = {**cls.fields, **own}
+        cls.__match_args__ += () if kw_only else tuple(own)  # type: ignore[misc]
+        _KINDS[cls.__name__] = cls
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = {**dict(zip(self.__match_args__, values, strict=False)), **named}
+        lacking = [name for name in self.fields if not (name in given or hasattr(self, name))]
+        if (
+            lacking
+            or len(given) < len(values) + len(named)
+            or not given.keys() <= self.fields.keys()
+        ):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(self.fields)}; got {given}")
+        self.__dict__.update(given)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and write(self) == write(other)
 
     def __repr__(self) -> str:
-        given = (f"{name}={getattr(self, name)!r}" for name, _, _ in _fields(type(self)))
+        given = (f"{name}={getattr(self, name)!r}" for name in self.fields)
         return f"{type(self).__name__}({', '.join(given)})"
 
+    def but(self, **changes: Any) -> Self:
+        """The same message with other values in some fields."""
+        return type(self)(**{**self.__dict__, **changes})
 
-C = TypeVar("C", bound=type[Message])
+
 M = TypeVar("M", bound=Message)
 
 _KINDS: dict[str, type[Message]] = {}
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def message(kind: C) -> C:
-    """Make a class a message with slots. Type checkers see that it is frozen.
-
-    At run time it is not, and its text and comparison are those of `Message`: a frozen class with
-    its own takes three times as long to make, and every program of a run makes all of them.
-    """
-    kind = dataclass(slots=True, eq=False, repr=False)(kind)  # type: ignore[assignment]
-    _KINDS[kind.__name__] = kind
-    return kind
-
-
-@message
-class Event(Message):
+class Event(Message, kw_only=True):
     """Something that happened to one process of the run, as its supervisor tells the head.
 
     Attributes:
@@ -62,16 +75,14 @@ class Event(Message):
         age: Seconds since it happened.
     """
 
-    process: int | None = field(default=None, kw_only=True)
-    age: float = field(default=0.0, kw_only=True)
+    process: int | None = None
+    age: float = 0.0
 
 
-@message
 class ProgramEvent(Event):
     """What a program may say of itself; its supervisor passes it on to the head."""
 
 
-@message
 class Phase(ProgramEvent):
     """The program has reached a phase.
 
@@ -88,7 +99,6 @@ class Phase(ProgramEvent):
     alone: bool = False
 
 
-@message
 class Pulse(ProgramEvent):
     """The number of collective operations begun, and whether the process waits in one.
 
@@ -132,7 +142,6 @@ _CLASSES: Sequence[tuple[type[BaseException], Kind]] = (
 )
 
 
-@message
 class Raised(ProgramEvent):
     """The exception that ends the program.
 
@@ -197,26 +206,22 @@ def text_of(error: BaseException) -> str:
         return "<the exception has no text: its __str__ raises>"
 
 
-@message
 class GotSignal(ProgramEvent):
     """A signal asks the run to stop, or warns of that."""
 
     number: int
 
 
-@message
 class Cooperates(ProgramEvent):
     """The program calls `reached_preemption`."""
 
 
-@message
 class Step(ProgramEvent):
     """The step that the program has begun, in answer to a preemption; None if none."""
 
     step: int | None
 
 
-@message
 class Stopped(ProgramEvent):
     """`reached_preemption` is true in the program."""
 
@@ -225,14 +230,12 @@ Record = tuple[int, float, str, float | int | str, str]
 """Step, Unix time, name, value (a text if JSON has no number for it), and reduction or ""."""
 
 
-@message
 class Metrics(ProgramEvent):
     """Numbers that the program has logged."""
 
     records: tuple[Record, ...]
 
 
-@message
 class Compiled(ProgramEvent):
     """What the program has compiled and loaded so far.
 
@@ -250,7 +253,6 @@ class Compiled(ProgramEvent):
     cache: str = ""
 
 
-@message
 class Profiled(ProgramEvent):
     """What became of the profile that the user of the run asked for.
 
@@ -266,14 +268,12 @@ class Profiled(ProgramEvent):
     began_ns: int = 0
 
 
-@message
 class Restored(ProgramEvent):
     """The program goes on from the checkpoint of this step."""
 
     step: int
 
 
-@message
 class SaveWaits(ProgramEvent):
     """The program waits for another process, to write or read a checkpoint with it.
 
@@ -292,7 +292,6 @@ class SaveWaits(ProgramEvent):
         return f"{name} has waited {self.seconds:.0f} s in {self.what} for {other}"
 
 
-@message
 class Idle(ProgramEvent):
     """The program has made no progress for so many seconds; 0 if it goes on."""
 
@@ -302,35 +301,30 @@ class Idle(ProgramEvent):
 # What a supervisor notices of its programs.
 
 
-@message
 class Spawned(Event):
     """The program was started."""
 
     pid: int
 
 
-@message
 class Stalled(Event):
     """The program's pulse has stopped; its state in the kernel, in words."""
 
     state: str
 
 
-@message
 class Stacks(Event):
     """The Python stacks of the program's threads."""
 
     stacks: str
 
 
-@message
 class Killed(Event):
     """Command lines of what the program left behind, which was killed."""
 
     killed: tuple[str, ...]
 
 
-@message
 class LogFailed(Event):
     """The program's log is not complete."""
 
@@ -338,7 +332,6 @@ class LogFailed(Event):
     error: str
 
 
-@message
 class Exited(Event):
     """The program has ended.
 
@@ -355,19 +348,16 @@ class Exited(Event):
     out_of_memory: bool = False
 
 
-@message
 class GaveUp(Event):
     """The supervisor ended its program without an order."""
 
     why: str
 
 
-@message
 class Ended(Event):
     """The supervisor has ended the program, as ordered."""
 
 
-@message
 class ClockAsked(Event):
     """A supervisor asks for the time of the head's host, which is told at once.
 
@@ -378,7 +368,6 @@ class ClockAsked(Event):
     sent_ns: int
 
 
-@message
 class ClockCompared(Event):
     """The clock of this host, compared with that of the head's.
 
@@ -391,7 +380,6 @@ class ClockCompared(Event):
     error_ns: int
 
 
-@message
 class Lost(Event):
     """The head has lost the supervisor of the process."""
 
@@ -401,17 +389,14 @@ class Lost(Event):
 # What the head orders its agents, and they their programs.
 
 
-@message
 class HeadMessage(Message):
     """What the head tells a supervisor."""
 
 
-@message
 class Order(HeadMessage):
     """Something that the head wants done on every machine."""
 
 
-@message
 class Go(Order):
     """Start the programs.
 
@@ -441,31 +426,26 @@ class Go(Order):
         return self.places.index(place) if place in self.places else None
 
 
-@message
 class SendSignal(Order):
     """Pass a signal on to the programs."""
 
     number: int
 
 
-@message
 class Preempt(Order):
     """Ask the programs for their steps."""
 
 
-@message
 class StopAt(Order):
     """Tell the programs at which step they stop."""
 
     step: int
 
 
-@message
 class SendStacks(Order):
     """Emit the stacks of the programs, which go on."""
 
 
-@message
 class End(Order):
     """End the programs, after their stacks if these are wanted."""
 
@@ -475,7 +455,6 @@ class End(Order):
 # What supervisors tell each other besides.
 
 
-@message
 class Join(Message):
     """The first message of a supervisor to the head.
 
@@ -498,7 +477,7 @@ class Join(Message):
     host: str
     pid: int
     facts: Mapping[str, str]
-    mtls: Mapping[str, str] = field(default_factory=dict)
+    mtls: Mapping[str, str] = {}
     cannot_start: str = ""
     exit_code: int = 0
     own_name: str = ""
@@ -506,14 +485,12 @@ class Join(Message):
     head: str = ""
 
 
-@message
 class Admitted(HeadMessage):
     """The head's answer to a process of its run, with its certificate, if it gets one."""
 
-    mtls: Mapping[str, str] = field(default_factory=dict)
+    mtls: Mapping[str, str] = {}
 
 
-@message
 class Refused(HeadMessage):
     """The head's answer to another, with the exit code to take; None for its own."""
 
@@ -521,12 +498,10 @@ class Refused(HeadMessage):
     exit_code: int | None = None
 
 
-@message
 class Alive(HeadMessage):
     """A heartbeat."""
 
 
-@message
 class ClockTold(HeadMessage):
     """The answer to `ClockAsked`.
 
@@ -539,7 +514,6 @@ class ClockTold(HeadMessage):
     head_ns: int
 
 
-@message
 class Report(HeadMessage):
     """The run is over."""
 
@@ -549,8 +523,8 @@ class Report(HeadMessage):
 
 def write(message: Message) -> dict[str, Any]:
     """The JSON object of a message."""
-    kind = type(message)
-    return {"type": kind.__name__, **{f: getattr(message, f) for f, _, _ in _fields(kind)}}
+    values = {name: getattr(message, name) for name in message.fields}
+    return {"type": type(message).__name__, **values}
 
 
 def read(expected: type[M], data: Any) -> M | None:
@@ -568,11 +542,7 @@ def read(expected: type[M], data: Any) -> M | None:
         kind = _KINDS[data["type"]]
         if not issubclass(kind, expected):
             return None
-        given = {}
-        for name, convert, required in _fields(kind):
-            if required or name in data:
-                given[name] = convert(data[name])
-        return kind(**given)
+        return kind(**{f: _CONVERT[t](data[f]) for f, t in kind.fields.items() if f in data})
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return None  # another version's message, or a program that wrote to its supervisor's line
 
@@ -613,16 +583,3 @@ _CONVERT: Mapping[Any, Callable[[Any], Any]] = {
     Kind: Kind,
     tuple[Record, ...]: lambda value: tuple(_record(*each) for each in value),
 }
-
-
-_known: dict[type, list[tuple[str, Callable[[Any], Any], bool]]] = {}
-
-
-def _fields(kind: type) -> list[tuple[str, Callable[[Any], Any], bool]]:
-    """Name and conversion of each field of a message, and whether it must be there."""
-    if kind not in _known:
-        _known[kind] = [
-            (f.name, _CONVERT[f.type], f.default is MISSING and f.default_factory is MISSING)
-            for f in fields(kind)
-        ]
-    return _known[kind]

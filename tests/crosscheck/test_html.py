@@ -160,7 +160,7 @@ def test_blocks_of_any_mesh(mesh: pr.Mesh, shape: tuple[int, ...], spec: Any) ->
 def figures_of(whole: Report) -> list[Figure]:
     """The figures of the programs on a page."""
     (section,) = (one for one in whole.document().sections if one.title == "Each program")
-    groups = [part for program in section.parts for part in program.parts]
+    groups = [part for program in section.parts for part in getattr(program, "parts", ())]
     inner = [part for group in groups for part in getattr(group, "parts", ())]
     return [part for part in inner if isinstance(part, Figure)]
 

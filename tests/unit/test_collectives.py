@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyreactant.base.document.parts import Lines, Picture, Table
 from pyreactant.process.supervised import recorded
 from pyreactant.runs.supervisor.collectives import page_parts, text_parts, waits_of
 from pyreactant.runs.supervisor.timeline import Trace
@@ -83,7 +84,9 @@ def test_a_wait_within_the_error_of_the_clocks_is_none(tmp_path: Path) -> None:
     first, second = (trace(tmp_path, i, c, error=2 * MS) for i, c in enumerate(calls))
     found = row([first, second])
     assert (found["times"], found["worst_seconds"], found["last"]) == (1, 0.0, None)
-    assert "-" in text_parts({"rows": [found]})[0].parts[0].text.splitlines()[2].split()
+    lines = text_parts({"rows": [found]})[0].parts[0]
+    assert isinstance(lines, Lines)
+    assert "-" in lines.text.splitlines()[2].split()
     second = trace(tmp_path, 1, [(7, 5, 10)], error=2 * MS)
     assert row([first, second])["last"] == 1
 
@@ -113,6 +116,8 @@ def test_a_picture_of_many_processes_has_the_first_and_the_last(tmp_path: Path) 
     shown = [process for process, _, _ in waits["drawn"]["processes"]]
     assert (shown[0], shown[-1], len(shown), waits["drawn"]["left_out"]) == (0, 99, 32, 68)
     table, picture, _ = page_parts(waits)
+    assert isinstance(table, Table)
+    assert isinstance(picture, Picture)
     assert "68 processes between them are not drawn" in picture.detail
     assert len(table.rows) == 1
 

@@ -1,6 +1,5 @@
 """Messages between programs, supervisors and the head: what is written is read, or ignored."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.base.errors import PeerLostError, PortTakenError
-from pyreactant.process import events
 from pyreactant.process.events import (
     Event,
     Exited,
@@ -18,6 +16,7 @@ from pyreactant.process.events import (
     HeadMessage,
     Join,
     Kind,
+    Message,
     Phase,
     ProgramEvent,
     Raised,
@@ -43,41 +42,51 @@ VALUES: dict[Any, Any] = {
 }
 
 
-def example(kind: type) -> Any:
+def example(kind: type[Message]) -> Message:
     """A message whose fields all have another value than their default."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        if field.name == "records":
-            values[field.name] = ((1, 0.5, "loss", "nan", "mean"),)
-        elif field.name in ("facts", "mtls"):
-            values[field.name] = True if field.type is bool else {"jax": "0.9"}
+    for name, annotation in kind.fields.items():
+        if name == "records":
+            values[name] = ((1, 0.5, "loss", "nan", "mean"),)
+        elif name in ("facts", "mtls"):
+            values[name] = True if annotation is bool else {"jax": "0.9"}
         else:
-            values[field.name] = VALUES[field.type]
+            values[name] = VALUES[annotation]
     return kind(**values)
 
 
-def leaves(kind: type) -> list[type]:
-    """The messages below a base class. Of a class with slots there is another one without."""
-    below: list[type] = kind.__subclasses__()
-    made = [each for each in below if getattr(events, each.__name__) is each]
-    return [leaf for each in made for leaf in leaves(each)] or [kind]
+def leaves(kind: type[Message]) -> list[type[Message]]:
+    """The messages below a base class."""
+    return [leaf for each in kind.__subclasses__() for leaf in leaves(each)] or [kind]
 
 
 ALL = [(expected, kind) for expected in EXPECTED for kind in leaves(expected)]
 
 
 @pytest.mark.parametrize(("expected", "kind"), ALL, ids=lambda value: value.__name__)
-def test_what_is_written_is_read(expected: type, kind: type) -> None:
+def test_what_is_written_is_read(expected: type[Message], kind: type[Message]) -> None:
     message = example(kind)
     data = json.loads(json.dumps(write(message)))
     assert data["type"] == kind.__name__
     assert read(expected, data) == message
     # Of another version: a field more is ignored, and a field less if it has a default.
     assert read(expected, {**data, "new": [1]}) == message
-    for field in dataclasses.fields(kind):
-        less = read(expected, {k: v for k, v in data.items() if k != field.name})
-        required = (field.default, field.default_factory) == (dataclasses.MISSING,) * 2
-        assert (less is None) == required
+    for name in kind.fields:
+        less = read(expected, {k: v for k, v in data.items() if k != name})
+        assert (less is None) == (not hasattr(kind, name))
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [((), {}), ((1, 2), {}), ((1,), {"step": 1}), ((1,), {"stop": 2})]
+)
+def test_a_message_has_its_fields_once(values: tuple[int, ...], named: dict[str, int]) -> None:
+    with pytest.raises(TypeError, match="StopAt takes step; got"):
+        StopAt(*values, **named)
+
+
+def test_a_message_has_the_text_of_its_fields() -> None:
+    assert repr(StopAt(7)) == "StopAt(step=7)"
+    assert StopAt(7).but(step=8) == StopAt(step=8) != StopAt(7)
 
 
 def test_a_message_is_plain_json() -> None:
@@ -137,8 +146,7 @@ ANYTHING = st.recursive(
 @hypothesis.given(st.data())
 def test_any_values_give_a_message_or_none(data: st.DataObject) -> None:
     expected, kind = data.draw(st.sampled_from(ALL))
-    names = [field.name for field in dataclasses.fields(kind)]
-    values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, ANYTHING)))
+    values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(kind.fields, ANYTHING)))
     message = read(expected, {"type": kind.__name__, **values})
     assert message is None or read(expected, json.loads(json.dumps(write(message)))) is not None
 

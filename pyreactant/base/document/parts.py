@@ -1,13 +1,11 @@
 """What a report shows, as plain data: a `Document` of paragraphs, tables, pictures and lists.
 
-Two renderers show it: `terminal`, and `page` by templates. A part names its kind, by which the
-templates find how to show it.
+Two renderers show it: `terminal`, and `page` by templates.
 """
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from ..counted import counted
 
@@ -19,8 +17,7 @@ NEUTRAL = 6
 """Number of the colour of an end that is neither good nor bad."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of a bar.
 
     Attributes:
@@ -37,18 +34,14 @@ class Piece:
     colour: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A linear bar of pieces, from left to right; `text` is for readers who do not see it."""
-
-    kind: ClassVar[str] = "bar"
 
     text: str
     parts: Sequence[Piece]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A cell of a table, or a mark.
 
     Attributes:
@@ -79,8 +72,7 @@ class Cell:
         return round(100 * min(max(share, 0.0), 1.0), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table with headed columns; its first column names the rows.
 
     Attributes:
@@ -96,8 +88,6 @@ class Table:
         wraps: Whether a terminal may break the text of cells into lines, of whole words. If not,
             columns stand close to each other.
     """
-
-    kind: ClassVar[str] = "table"
 
     caption: str
     head: Sequence[str]
@@ -155,40 +145,26 @@ def commit_text(git: Mapping[str, Any]) -> str:
     return f"{git['commit'][:12]}, {counted(count, 'file')} changed"
 
 
-class Part(Protocol):
-    """A part of a document."""
-
-    @property
-    def kind(self) -> str:
-        """The name of what shows it: a macro of the pages' templates."""
-
-
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """A paragraph; its look is as that of a cell, or "small"."""
 
-    kind: ClassVar[str] = "paragraph"
     text: str
     look: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """Text with the line breaks that it has, such as a traceback or a command."""
 
-    kind: ClassVar[str] = "lines"
     text: str
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(NamedTuple):
     """A list of texts, or of cells with a link and the text behind that.
 
     `more` is the number of items that are not shown.
     """
 
-    kind: ClassVar[str] = "items"
     items: Sequence[str | tuple[Cell, str]]
     more: int = 0
     look: str = ""
@@ -199,28 +175,23 @@ class Items:
         return [(Cell(""), item) if isinstance(item, str) else item for item in self.items]
 
 
-@dataclass(frozen=True, slots=True)
-class Legend:
+class Legend(NamedTuple):
     """What the colours of bars mean."""
 
-    kind: ClassVar[str] = "legend"
     bars: Sequence[Bar]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Parts beside each other where there is room.
 
     Its look is "side", "figures", "figures narrow" or "maps".
     """
 
-    kind: ClassVar[str] = "group"
-    parts: Sequence[Part]
+    parts: Sequence["Part"]
     look: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rectangle:
+class Rectangle(NamedTuple):
     """A rectangle of a picture; `x` and `y` are its upper left corner, in the picture's units.
 
     Attributes:
@@ -237,8 +208,7 @@ class Rectangle:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """A text in a picture.
 
     Attributes:
@@ -254,8 +224,7 @@ class Label:
     look: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture of rectangles and labels.
 
     Attributes:
@@ -267,7 +236,6 @@ class Picture:
         look: "wide", "narrow", or "map": a grid that is stretched to one size.
     """
 
-    kind: ClassVar[str] = "picture"
     text: str
     width: float
     height: float
@@ -279,17 +247,14 @@ class Picture:
     look: str = "wide"
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """Parts below a caption, on a card."""
 
-    kind: ClassVar[str] = "figure"
     caption: str
-    parts: Sequence[Part]
+    parts: Sequence["Part"]
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(NamedTuple):
     """Parts below a title that shows or hides them.
 
     Attributes:
@@ -298,29 +263,25 @@ class Folded:
         open: Whether the parts are shown at first.
     """
 
-    kind: ClassVar[str] = "folded"
     title: Cell
-    parts: Sequence[Part]
+    parts: Sequence["Part"]
     note: str = ""
     id: str = ""
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A section; without parts it is left out.
 
     A title that is not shown is for readers who do not see the page.
     """
 
-    kind: ClassVar[str] = "section"
     title: str
-    parts: Sequence[Part]
+    parts: Sequence["Part"]
     titled: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(NamedTuple):
     """A report for people.
 
     Attributes:
@@ -340,3 +301,9 @@ class Document:
     small: Sequence[str]
     sections: Sequence[Section]
     footer: str = ""
+
+
+Part: TypeAlias = (
+    Bar | Table | Paragraph | Lines | Items | Legend | Group | Picture | Figure | Folded | Section
+)
+"""A part of a document; a macro of the pages' templates has the name of its class."""

@@ -109,7 +109,7 @@ def _lines(parts: Iterable[Part]) -> Iterator[_Line | Table]:
             case Table():
                 yield part
             case _:
-                raise TypeError(f"only a page shows a {part.kind}")
+                raise TypeError(f"only a page shows a {type(part).__name__.lower()}")
 
 
 def _fact_lines(rows: Sequence[Sequence[Cell]]) -> Iterator[_Line]:

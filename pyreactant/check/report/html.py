@@ -6,7 +6,6 @@ on the mesh, the numbers of each block, and where in a wrong block the wrong ele
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -77,7 +76,7 @@ _FOOTER = (
 
 def notebook(report: ReportData) -> str:
     """Verdict and table for a notebook, without styles of its own."""
-    table = replace(overview(report, links=False), look="facts")
+    table = overview(report, links=False)._replace(look="facts")
     return fragment(Cell(verdict(report), "good" if report.passed else "bad"), table)
 
 

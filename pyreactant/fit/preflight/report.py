@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ...arrays.mesh import Mesh
@@ -220,7 +220,7 @@ class Preflight(HasText, HasPage):
         tables = [_memory_table(self), _array_table(self), _collective_table(self.collectives)]
         for table in (*tables, _estimate_table(self)):
             if table.rows:
-                yield Section(table.caption, [replace(table, caption="")])
+                yield Section(table.caption, [table._replace(caption="")])
         if self.fits and not self.collectives:
             yield Paragraph(_NO_COLLECTIVES)
         if self.notes:

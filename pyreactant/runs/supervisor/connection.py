@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from ...base.errors import PyReactantError, RendezvousError
 from ...base.lines import LINE_LIMIT, LineCodec, LineError, RefusedError, encode
@@ -371,7 +370,7 @@ async def _enter(address: str, secret: bytes, hello: Join, timeout: float) -> Up
         except LineError as error:
             raise _GreetingError(str(error)) from None
         own, head = (writer.get_extra_info(end)[0] for end in ("sockname", "peername"))
-        uplink.send(replace(hello, address=own, head=head))
+        uplink.send(hello.but(address=own, head=head))
         try:
             answer = await uplink.receive(timeout)
         except _GoneError:

@@ -280,7 +280,7 @@ class _Leader(_Supervisor):
     def _broadcast(self, order: Order) -> None:
         """Send an order to every machine."""
         if isinstance(order, Go):
-            order = replace(order, mtls=not self._certifier.off)
+            order = order.but(mtls=not self._certifier.off)
         certify = isinstance(order, Go) and order.mtls
         # Only programs in Python wait for their certificate; others have it before they start.
         waits = self._program.kind == "python"
