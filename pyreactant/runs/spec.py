@@ -127,6 +127,14 @@ MIN_PROCESSES = (
 )
 """The option of places whose runs have several machines, of which one may be lost."""
 
+STORE = (
+    None,
+    "Folder of Cloud Storage, such as gs://mine/jobs, for the value; on kubernetes for code and "
+    "values that are too large.",
+    "Output",
+)
+"""The option of places from which a value may come back through a bucket."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Supervision(Processes):

@@ -154,7 +154,13 @@ def write_manifest(spec: RunSpec, file: Path) -> str:
             settings=target.settings(),
         )
         work.write(made, target)
-        content = target.plan_with_secrets(made)
+        with target.plan_with_secrets(made) as content:
+            _write_new(file, content)
+    return name_of(made)
+
+
+def _write_new(file: Path, content: str) -> None:
+    """Write a file that only the user can read."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -163,7 +169,6 @@ def write_manifest(spec: RunSpec, file: Path) -> str:
         raise FileError(f"{file}: cannot be written ({error.strerror})") from None
     with written(file, "free some space"), os.fdopen(descriptor, "w") as opened:
         opened.write(content)
-    return name_of(made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,28 @@
 ``python -m tests.kubernetes.pods MANIFEST FOLDER`` runs one JobSet until its end. Each pod has a
 file system of its own below /run, and all know each other's names: with ``--names-after SECONDS``
 only then, and for a moment after a third of it. With ``--first-after SECONDS`` the pod of process 0
-starts so much later than the others. A pod that is stopped is one whose node is silent. FOLDER gets
-PROCESS.ATTEMPT.log; the same with times (.stamped); state.json, how all stands, for `api`; and
-end.json: how each attempt ended, and what was decided. SIGTERM ends all. docs/verified.md says what
-differs from a cluster.
+starts so much later than the others. With ``--storage SOCKET`` they reach the stand-in for Cloud
+Storage, and the metadata server, that `relay` has behind that socket. A pod that is stopped is one
+whose node is silent. FOLDER gets PROCESS.ATTEMPT.log; the same with times (.stamped); state.json,
+how all stands, for `api`; and end.json: how each attempt ended, and what was decided. SIGTERM ends
+all. docs/verified.md says what differs from a cluster.
 """
 
 import argparse
 import base64
+import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,9 @@ from tests.kubernetes.controller import Failure, Pod, job_failure, restarts
 _LIMIT = 240.0
 _MOMENT = 1.5
 """Seconds for which names resolve that will not resolve thereafter."""
-_LOCALHOST = "127.0.0.1 localhost\n"
+_LOCALHOST = "127.0.0.1 localhost metadata.google.internal\n"
+_STORAGE = 8090
+"""The port at which pods reach Cloud Storage."""
 
 
 def jobset_of(documents: list[Any]) -> dict[str, Any]:
@@ -161,6 +167,7 @@ class _Cluster:
             # The pods have no PYTHONPATH: all of pyreactant's code is what was sent.
             settings = {k: v for k, v in environment(**environ).items() if k != "PYTHONPATH"}
             settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles it anew
+            settings["STORAGE_EMULATOR_HOST"] = f"http://127.0.0.1:{_STORAGE}"
             settings["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
             end = self.folder / f"{process}.{number}.json"
             words = [str(self.folder / f"hosts.{name}"), str(self.sent), str(end)]
@@ -261,6 +268,31 @@ def _stamp(output: Any, file: Path) -> None:
             stamped.flush()
 
 
+def relay(listener: socket.socket, to: Callable[[], socket.socket]) -> None:
+    """Connect whoever comes with something else, until the listener is closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            ends = [listener.accept()[0], to()]
+            for one, other in (ends, ends[::-1]):
+                threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+    for end in (one, other):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+def unix(path: str) -> socket.socket:
+    """A connection to a socket of the file system, which other networks reach, too."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    return connection
+
+
 _POD = """
 hosts=$1 sent=$2 end=$3
 shift 3
@@ -304,7 +336,12 @@ if __name__ == "__main__":
     _parser.add_argument("folder", type=Path)
     _parser.add_argument("--names-after", type=float, default=0.0)
     _parser.add_argument("--first-after", type=float, default=0.0)
+    _parser.add_argument("--storage")
     _asked = _parser.parse_args()
+    for _port in (80, _STORAGE) if _asked.storage else ():
+        _listener = socket.create_server(("127.0.0.1", _port))
+        _to = functools.partial(unix, _asked.storage)
+        threading.Thread(target=relay, args=(_listener, _to), daemon=True).start()
     _documents = [*yaml.safe_load_all(_asked.manifest.read_text())]
     _cluster = _Cluster(_documents, _asked.folder, _asked.names_after, _asked.first_after)
     signal.signal(signal.SIGTERM, lambda *_: setattr(_cluster, "ending", True))

@@ -39,6 +39,7 @@ CASES = {
         priority="high",
         service_account="trainer",
         volumes=("gs://my-bucket:/data", "scratch:/scratch"),
+        store="gs://my-bucket/jobs/",
         index_url="https://pypi.example/simple",
     ),
     "spot": Kubernetes(

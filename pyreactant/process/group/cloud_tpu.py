@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ...base.errors import InvalidArgumentError
 from ...base.facts import tpu_chips
+from ...base.metadata import VARIABLES, ask, server_of
 from ...base.settings import COORDINATOR, COUNT, INDEX, JOB_HOST, JOB_INDEX, JOB_REPLICAS
 from .group import (
     ProcessGroup,
@@ -147,13 +148,8 @@ def _in_range(name: str, number: int, least: int, most: int) -> int:
 
 
 METADATA = "Cloud TPU metadata"
-_SERVER_VARIABLES = ("GCE_METADATA_HOST", "GCE_METADATA_IP")
-_DEFAULT_SERVER = "metadata.google.internal"
-_PATH = "/computeMetadata/v1/instance/attributes/"
-_TIMEOUT = 3
 _ATTEMPTS = 3
 _PAUSE = 0.5
-_MAX_BYTES = 1 << 20
 _WORKER_NUMBER, _ENDPOINTS, _TPU_ENV = "agent-worker-number", "worker-network-endpoints", "tpu-env"
 
 
@@ -163,16 +159,15 @@ def metadata(environ: Mapping[str, str]) -> Resolution:
     The server is asked only on a machine with a TPU, or if Google's variables name a server, so
     that other machines do not wait for an address that does not exist.
     """
-    evidence = defined_variables((*_SERVER_VARIABLES, "TPU_SKIP_MDS_QUERY"), environ)
+    evidence = defined_variables((*VARIABLES, "TPU_SKIP_MDS_QUERY"), environ)
     chips = tpu_chips()
     if chips:
         evidence["TPU chips"] = str(chips)
     if environ.get("TPU_SKIP_MDS_QUERY"):
         return Resolution(METADATA, "not asked: TPU_SKIP_MDS_QUERY is set", evidence)
-    named = [environ[name] for name in _SERVER_VARIABLES if environ.get(name)]
-    if not chips and not named:
+    server = server_of(environ)
+    if not chips and not any(map(environ.get, VARIABLES)):
         return Resolution(METADATA, "not asked: this machine has no TPU", evidence)
-    server = named[0] if named else _DEFAULT_SERVER
     try:
         answers = {key: _attribute(server, key) for key in (_WORKER_NUMBER, _ENDPOINTS, _TPU_ENV)}
         if answers[_WORKER_NUMBER] is None:
@@ -238,7 +233,7 @@ def _attribute(server: str, key: str) -> str | None:
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE)  # a server that restarts answers 503
-        status, answer = _get(server, key)
+        status, answer = ask(server, f"attributes/{key}")
         if status == 200:
             return answer
         if status == 404:
@@ -249,24 +244,3 @@ def _attribute(server: str, key: str) -> str | None:
         f"its Cloud TPU slice is unknown; set {COUNT}, {INDEX} and {COORDINATOR}, or {COUNT}=1 to "
         "run alone"
     )
-
-
-def _get(server: str, key: str) -> tuple[int, str]:
-    """Status and body, or 0 and what went wrong; http.client uses no proxy."""
-    import http.client
-
-    try:
-        connection = http.client.HTTPConnection(server, timeout=_TIMEOUT)
-        try:
-            connection.request("GET", _PATH + key, headers={"Metadata-Flavor": "Google"})
-            response = connection.getresponse()
-            body = response.read(_MAX_BYTES + 1)
-        finally:
-            connection.close()
-        if response.getheader("Metadata-Flavor") != "Google":
-            return 0, "did not answer as Google's metadata server does (header Metadata-Flavor)"
-        if len(body) > _MAX_BYTES:
-            return 0, f"answered with more than {_MAX_BYTES} bytes"
-        return response.status, body.decode()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return 0, f"did not answer ({error or type(error).__name__})"

@@ -27,6 +27,7 @@ from ...base.errors import (
 from ...base.files import is_full
 from ...base.say import say
 from ...base.settings import JOB
+from ...base.storage import FORM
 from ..call import of_login
 from ..keeper import cancelled_by_file, detach, ended
 from ..queued.job import Job, Listener, Phase, SliceSettings
@@ -47,8 +48,6 @@ _CANCEL = 960.0
 """Seconds within which a job must have ended, and its slices, whose deletion takes up to 900."""
 _PATIENCE = 120.0
 """Seconds for which Cloud TPU is asked again if there is no answer."""
-_STORE = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9](/\S*)?")
-"""A bucket, and a folder in it."""
 _STATES = {
     Phase.QUEUED: "queued",
     Phase.STARTING: "starting",
@@ -104,7 +103,7 @@ class TPU(SliceSettings, Target):
         """As `Target.check_settings`."""
         super().check_settings()
         store = self.store
-        if store is not None and (not _STORE.fullmatch(store) or ".." in store.split("/")):
+        if store is not None and not re.fullmatch(FORM, store):
             raise InvalidArgumentError(
                 f"{argument('store')} must be a folder of Cloud Storage such as gs://mine/values, "
                 f"got {self.store!r}"

@@ -13,7 +13,7 @@ from ...arrays.runtimes.known import BACKENDS
 from ...base.counted import counted
 from ...base.errors import InvalidArgumentError, argument
 from ...base.slices.generations import GIB
-from ..spec import Option, Processes, option
+from ..spec import STORE, Option, Processes, option
 from .reach import SshOptions
 from .request import HOUR, LONGEST, SHORTEST, SliceRequest, cost_of_forgetting
 
@@ -76,9 +76,7 @@ class SliceSettings(Processes):
     platform: str = "tpu"
     backend: str = "jax"
     transport: str = option("rest", "Protocol of Google's client: rest or grpc.", "Cloud TPU")
-    store: str | None = option(
-        None, "Folder of Cloud Storage that also gets the value, such as gs://mine/values.", "VMs"
-    )
+    store: str | None = option(*STORE)
     retries: InitVar[int | None] = None
 
     def __post_init__(self, retries: int | None) -> None:

@@ -13,13 +13,13 @@ import importlib.metadata
 import io
 import os
 import secrets
-import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from ....base.errors import (
     DeadlineError,
@@ -31,11 +31,11 @@ from ....base.errors import (
     argument,
 )
 from ....base.say import say
-from ...queued.workers import without_owner
-from ...record import Record, Status
+from ....base.storage import Folder, digest_of, login_of_user
+from ...record import Record, Status, written
 from ..target import Target, with_reason
 from . import manifest, start
-from .brought import bring_log, follow_log, unpack_end
+from .brought import bring_log, follow_log, packed, unpack_end
 from .client import Cluster, NoAnswerError, Object, changes, cluster_at
 from .settings import PodSettings
 from .states import (
@@ -83,6 +83,9 @@ class Kubernetes(PodSettings, Target):
         service_account: Service account of the pods.
         node_selector: Labels that nodes must have, each as "KEY=VALUE".
         tolerations: Taints that pods tolerate, each as "KEY=VALUE:NoSchedule".
+        store: Folder of Cloud Storage, such as "gs://mine/jobs", for code and values that are too
+            large for a Secret and a log. You and the pods' account must be allowed to read, write,
+            list and delete there.
         volumes: Data for the pods, each as "CLAIM:/FOLDER" or "gs://BUCKET:/FOLDER".
         index_url: Index from which pip installs; None for that of the image.
         lifetime: Hours after which the cluster ends an attempt, its wait for nodes included.
@@ -118,37 +121,74 @@ class Kubernetes(PodSettings, Target):
     def plan(self, record: Record) -> str:
         """As `Target.plan`: the manifest, without what the Secrets hold."""
         keys = ", ".join(key for keys in manifest.KEYS.values() for key in keys)
-        note = f"# The Secrets hold {keys}; --manifest FILE writes them, too."
-        return f"{note}\n{manifest.text(manifest.objects(self, record))}"
+        note = f"# The Secrets hold {keys}; --manifest FILE writes them, too.\n"
+        if self.store:
+            where = manifest.folder_of(self, record)
+            note += f"# Code of more than {_WORK >> 10} KiB, when it is packed, goes to {where}.\n"
+        return note + manifest.text(manifest.objects(self, record))
 
-    def plan_with_secrets(self, record: Record) -> str:
-        """The whole manifest, with what the Secrets hold.
+    @contextlib.contextmanager
+    def plan_with_secrets(self, record: Record) -> Iterator[str]:
+        """The whole manifest, with what the Secrets hold; as `_sent`."""
+        with self._sent(record) as sent:
+            yield manifest.text(manifest.objects(self, record, sent))
+
+    @contextlib.contextmanager
+    def _sent(self, record: Record) -> Iterator[manifest.Sent]:
+        """What the Secrets hold; code that is too large is stored, and goes if the block fails.
 
         Raises:
-            InvalidArgumentError: The code is too large for a Secret.
+            InvalidArgumentError: The code is too large for a Secret, and there is no `store`.
+            PyReactantError: It cannot be stored.
         """
-        name = manifest.name_of(record)
-        sent = {name: _of_job(record), f"{name}-code": _of_package()}
-        return manifest.text(manifest.objects(self, record, sent))
+        name, stored = manifest.name_of(record), self._stored(record)
+        with tempfile.TemporaryFile(dir=record.folder) as code:
+            with written(record.folder):
+                own = _of_job(record, None if stored is None else code)
+            try:
+                if stored is not None and code.tell():
+                    stored.check()
+                    stored.put(code)
+                yield {name: own, f"{name}-code": _of_package()}
+            except BaseException:
+                if stored is not None and _stored_code(record).exists():
+                    with contextlib.suppress(PyReactantError):
+                        stored.delete()
+                raise
+
+    def _stored(self, record: Record) -> Folder | None:
+        """The folder of Cloud Storage that is the job's own."""
+        return Folder(manifest.folder_of(self, record), login_of_user) if self.store else None
+
+    def _forget(self, record: Record) -> None:
+        """Delete what is stored."""
+        if (stored := self._stored(record)) is not None:
+            try:
+                stored.delete()
+            except (RequirementError, InvalidArgumentError) as error:
+                say(
+                    f"what the job {record.id} has stored could not be deleted: {error}; later "
+                    f"delete it with: gcloud storage rm --recursive {stored}"
+                )
 
     def start(self, record: Record) -> None:
         """As `Target.start`: the names of all objects follow from the record's id."""
         cluster, name = self._cluster(), manifest.name_of(record)
-        sent = {name: _of_job(record), f"{name}-code": _of_package()}
         record.write_handle({"context": cluster.context, "namespace": cluster.namespace})
-        *parts, jobset = manifest.objects(self, record, sent)
-        try:
-            made = cluster.create("jobsets", jobset, patience=_PATIENCE)
-            for change in changes(jobset, made):
-                say(f"the cluster changed the JobSet {name}: {change}")
-            owner = _owner(made)
-            for part in reversed(parts):  # the pods wait for the Secrets, which come last
-                part["metadata"]["ownerReferences"] = [owner]
-                cluster.create(_KINDS[part["kind"]], part, patience=_PATIENCE)
-        except BaseException:
-            with contextlib.suppress(PyReactantError):
-                cluster.delete("jobsets", name)
-            raise
+        with self._sent(record) as sent:
+            *parts, jobset = manifest.objects(self, record, sent)
+            try:
+                made = cluster.create("jobsets", jobset, patience=_PATIENCE)
+                for change in changes(jobset, made):
+                    say(f"the cluster changed the JobSet {name}: {change}")
+                owner = _owner(made)
+                for part in reversed(parts):  # the pods wait for the Secrets, which come last
+                    part["metadata"]["ownerReferences"] = [owner]
+                    cluster.create(_KINDS[part["kind"]], part, patience=_PATIENCE)
+            except BaseException:
+                with contextlib.suppress(PyReactantError):
+                    cluster.delete("jobsets", name)
+                raise
         record.write_handle({**record.handle(), "started": True})
         (record.work / "env.json").unlink(missing_ok=True)  # the cluster has it now
 
@@ -281,21 +321,21 @@ class Kubernetes(PodSettings, Target):
         if not handle.get("started") or handle.get("fetched") or not status.ended:
             return
         try:
-            self._bring(record)
+            self._bring(record, self._stored(record))
         except NoAnswerError:
             if status.state in ("lost", "cancelled"):
                 return
             raise
         record.write_handle({**handle, "fetched": True})
 
-    def _bring(self, record: Record) -> None:
-        """Bring all logs that there are, and what process 0 has sent."""
+    def _bring(self, record: Record, stored: Folder | None = None) -> None:
+        """Bring all logs that there are, and what process 0 has sent, or stored."""
         cluster = _cluster_of(record.handle())
-        for pod in cluster.listed("pods", _labels(record))[0]:
-            process = process_of(pod, self.pods)
+        pods = [(process_of(p, self.pods), p) for p in cluster.listed("pods", _labels(record))[0]]
+        for process, pod in sorted(pods, key=lambda pair: -pair[0]):  # its end may not come
             bring_log(cluster, record, process, pod)
             if process == 0:
-                unpack_end(record, attempt_of(pod))
+                unpack_end(record, attempt_of(pod), stored)
 
     def discard(self, record: Record) -> None:
         """As `Target.discard`: the cluster deletes the job's objects, which it keeps for a week."""
@@ -308,6 +348,7 @@ class Kubernetes(PodSettings, Target):
                     f"the JobSet of the job {record.id} could not be deleted, and the cluster "
                     f"keeps it for a week: {error}"
                 )
+            self._forget(record)
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`: deletes the JobSet, and with it all that is the job's."""
@@ -332,6 +373,7 @@ class Kubernetes(PodSettings, Target):
             for end in manifest.KEYS:
                 while cluster.get("secrets", name + end, patience=patience) is not None:
                     _pause(record, deadline, limit)
+            self._forget(record)
         if status.ended:
             return status
         return record.write_status(
@@ -470,14 +512,28 @@ def _pause(record: Record, deadline: float, limit: float) -> None:
     time.sleep(0.3)
 
 
-def _of_job(record: Record) -> dict[str, bytes]:
-    """What the Secret of a job holds."""
-    work = _packed(record.work, "work")
+def _stored_code(record: Record) -> Path:
+    """The file that names what is stored of `work`."""
+    return record.work / start.STORED
+
+
+def _of_job(record: Record, code: BinaryIO | None) -> dict[str, bytes]:
+    """What the Secret of a job holds; `code` gets the code and the arguments if they are large.
+
+    The user's variables, which may be secrets, always are in the Secret.
+    """
+    work = _packed({"work": record.work})
+    if len(work) > _WORK and code is not None:
+        parts = {f"work/{path.name}": path for path in record.work.iterdir()}
+        packed({name: parts.pop(name) for name in ("work/code", "work/arguments")}, code, "gz")
+        _stored_code(record).write_text(digest_of(code))
+        work = _packed({**parts, f"work/{start.STORED}": _stored_code(record)})
     if len(work) > _WORK:
         raise InvalidArgumentError(
             f"the code and the arguments must be at most {_WORK >> 10} KiB when they are packed, "
-            f"for they travel in a Secret, and are {len(work) >> 10} KiB; keep data in a volume "
-            f"({argument('volumes')}), and large files out of the repository"
+            f"for they travel in a Secret, and are {len(work) >> 10} KiB; name a bucket for them "
+            f"by {argument('store')}, or keep data in a volume ({argument('volumes')}), and large "
+            "files out of the repository"
         )
     own = record.work / "requirements.txt"
     lines = [*_requirements(), *(own.read_text().splitlines() if own.exists() else [])]
@@ -492,10 +548,10 @@ def _of_job(record: Record) -> dict[str, bytes]:
 def _of_package() -> dict[str, bytes]:
     """What the Secret with pyreactant holds."""
     package = Path(__file__).resolve().parents[3]
-    packed = _packed(package, package.name)
-    assert len(packed) < _SECRET - (64 << 10), "pyreactant itself fits in a Secret"
+    whole = _packed({package.name: package})
+    assert len(whole) < _SECRET - (64 << 10), "pyreactant itself fits in a Secret"
     return {
-        "pyreactant.tar.bz2": packed,
+        "pyreactant.tar.bz2": whole,
         "start.py": Path(start.__file__).read_bytes(),
     }
 
@@ -508,9 +564,7 @@ def _requirements() -> Iterator[str]:
             yield requirement.strip()
 
 
-def _packed(folder: Path, name: str) -> bytes:
-    """A folder as an archive."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:bz2") as archive:
-        archive.add(folder, name, filter=without_owner)
+def _packed(files: Mapping[str, Path]) -> bytes:
+    """An archive for a Secret."""
+    packed(files, content := io.BytesIO(), "bz2")
     return content.getvalue()

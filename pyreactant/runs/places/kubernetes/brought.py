@@ -2,7 +2,8 @@
 
 A pod has no way back but its log. So process 0 ends its log with its report, metrics and value: an
 archive in lines of Base64 that begin with `MARK`, and a last one with its digest. No line of a
-program begins so, for the supervisor puts the process's index before each.
+program begins so, for the supervisor puts the process's index before each. A large archive lies in
+Cloud Storage if the job has a folder there, by its digest.
 """
 
 import base64
@@ -10,20 +11,22 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
-import hashlib
-import io
 import json
 import os
 import re
 import shutil
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ....base.errors import PyReactantError
 from ....base.files import unpack
+from ....base.storage import Folder, digest_of
+from ...queued.workers import without_owner
 from ...record import Record, private_folder, report_in, written
 from ...supervisor.metrics import FILE as METRICS
 from ...supervisor.report import RunReport
@@ -33,6 +36,9 @@ from .states import Object, attempt_of, end_of, has_started
 MARK = b"pyreactant-end "
 MOST = 1 << 20
 """Bytes that the archive may have; the log of a pod is cut at 10 MiB."""
+_STORED = b"stored"
+"""What is sent in place of an archive that is in the job's folder of Cloud Storage."""
+_SHA = b"sha256:"
 _LINE = 6000
 """Characters of a line; the kubelet splits those of 16 KiB."""
 _STATE = 512
@@ -45,26 +51,43 @@ class TooLargeError(Exception):
     """What process 0 is to send is too large."""
 
 
-def sent(files: Mapping[str, Path]) -> list[bytes]:
+def sent(files: Mapping[str, Path], stored: Folder | None = None) -> list[bytes]:
     """The lines that send files and folders, by the names that they get; those that exist.
 
+    Args:
+        files: The files.
+        stored: The job's folder of Cloud Storage, for what is too large.
+
     Raises:
-        TooLargeError: They are too large.
+        TooLargeError: They are too large, and there is no such folder.
+        PyReactantError: As `Folder.put`.
     """
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+    with tempfile.TemporaryFile() as content:
+        packed(files, content, "gz")
+        if (size := content.tell()) <= MOST:
+            content.seek(0)
+            text = base64.b64encode(content.read())
+            parts = [text[begin : begin + _LINE] for begin in range(0, len(text), _LINE)]
+        elif stored is None:
+            raise TooLargeError(f"{size / MOST:.1f} MiB")
+        else:
+            stored.put(content)
+            parts = [_STORED]
+        return [MARK + part + b"\n" for part in (*parts, _SHA + digest_of(content).encode())]
+
+
+def packed(files: Mapping[str, Path], into: BinaryIO, way: str) -> None:
+    """Write an archive of files and folders, by the names that they get; those that exist.
+
+    Args:
+        files: The files.
+        into: The archive's file.
+        way: How it is compressed, "gz" or "bz2".
+    """
+    with tarfile.open(fileobj=into, mode=f"w:{way}") as archive:  # type: ignore[call-overload]
         for name, path in files.items():
             if path.exists():
-                archive.add(path, name)
-    if len(data := content.getvalue()) > MOST:
-        raise TooLargeError(f"{len(data) / MOST:.1f} MiB")
-    text = base64.b64encode(data)
-    parts = [text[begin : begin + _LINE] for begin in range(0, len(text), _LINE)]
-    return [MARK + part + b"\n" for part in (*parts, _digest(data))]
-
-
-def _digest(data: bytes) -> bytes:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}".encode()
+                archive.add(path, name, filter=without_owner)
 
 
 def bring_log(
@@ -218,22 +241,36 @@ def _appended(path: Path, size: int, lines: Sequence[bytes]) -> int:
     return size + sum(map(len, lines))
 
 
-def unpack_end(record: Record, attempt: int) -> bool:
-    """Unpack what process 0 has sent; false if it is not there, or not whole."""
+def unpack_end(record: Record, attempt: int, stored: Folder | None = None) -> bool:
+    """Unpack what process 0 has sent; false if it is not there, or not whole.
+
+    Args:
+        record: The job.
+        attempt: How often it had been started again.
+        stored: The job's folder of Cloud Storage; None leaves there what is there.
+
+    Raises:
+        PyReactantError: As `Folder.get`.
+    """
     try:
         lines = _end_file(_state_file(record, 0, attempt)).read_bytes().splitlines()
         *parts, digest = (line.removeprefix(MARK) for line in lines)
-        data = base64.b64decode(b"".join(parts), validate=True)
+        data = b"" if parts == [_STORED] else base64.b64decode(b"".join(parts), validate=True)
     except (FileNotFoundError, ValueError):
-        return False
-    if digest != _digest(data):
         return False
     folder, partial = folder_of(record, attempt), record.folder / ".fetched"
     shutil.rmtree(partial, ignore_errors=True)
-    with written(record.folder):
+    with written(record.folder), tempfile.TemporaryFile(dir=record.folder) as content:
+        content.write(data)
+        name = digest.removeprefix(_SHA).decode()
+        if stored is not None and parts == [_STORED]:
+            stored.get(name, content)
+        elif name != digest_of(content):
+            return False
+        content.seek(0)
         private_folder(partial)
         try:
-            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            with tarfile.open(fileobj=content) as archive:
                 unpack(archive, partial)
             if (report := RunReport.of(report_in(partial))) is not None:
                 report.moved(folder).write(folder)

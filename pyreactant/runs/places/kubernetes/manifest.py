@@ -69,6 +69,11 @@ def name_of(record: Record) -> str:
     return f"pr-{record.id.lower()}"
 
 
+def folder_of(target: PodSettings, record: Record) -> str:
+    """The folder of Cloud Storage that is the job's own; "" for none."""
+    return "" if target.store is None else f"{target.store.rstrip('/')}/{record.id}"
+
+
 def objects(target: PodSettings, record: Record, sent: Sent | None = None) -> list[dict[str, Any]]:
     """The Secrets, the network policy and the JobSet of a job, in the order to create them.
 
@@ -227,7 +232,7 @@ def _pod(target: PodSettings, record: Record) -> dict[str, Any]:
             {
                 "name": "main",
                 "image": target.image,
-                "command": ["python3", f"{SENT}/start.py", _options(target)],
+                "command": [*_command(target, record)],
                 "env": [*_environment(target, record)],
                 **({"resources": {"limits": limits}} if limits else {}),
                 "terminationMessagePath": END,
@@ -241,9 +246,11 @@ def _pod(target: PodSettings, record: Record) -> dict[str, Any]:
     return {"metadata": {"labels": labels, **fused}, "spec": spec}
 
 
-def _options(target: PodSettings) -> str:
-    """What the supervisors are told, as one argument of the pod's program."""
-    return json.dumps(target.supervision())
+def _command(target: PodSettings, record: Record) -> Iterator[str]:
+    """The pod's program, what the supervisors are told, and where large things are."""
+    yield from ("python3", f"{SENT}/start.py", json.dumps(target.supervision()))
+    if target.store:
+        yield folder_of(target, record)
 
 
 def _environment(target: PodSettings, record: Record) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The program of a pod: its supervisor, and what the cluster keeps of how it ended.
 
-``python -m pyreactant.runs.places.kubernetes.pod OPTIONS`` is what `start` becomes.
+``python -m pyreactant.runs.places.kubernetes.pod OPTIONS [FOLDER]`` is what `start` becomes.
 """
 
 import contextlib
@@ -12,8 +12,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ....base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_of
+from ....base.errors import (
+    ExitCode,
+    InvalidArgumentError,
+    PyReactantError,
+    argument,
+    code_of,
+)
 from ....base.say import say
+from ....base.storage import Folder, login_of_machine
 from ....process.group import resolve
 from ....process.group.cloud_tpu import megascale_of_jobset
 from ...record import report_in
@@ -43,15 +50,18 @@ def main() -> None:
         else:
             os.environ[name] = value
     end: dict[str, Any] = {}
-    folder = Path(HERE, "run")
+    folder, store = Path(HERE, "run"), sys.argv[2:]
+    stored = Folder(store[0], login_of_machine) if store else None
     signals, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(into)  # the supervisor handles them, and does not say which came
     try:
         first = resolve().process_index == 0
+        if first and stored:
+            stored.check()
         code = supervise(_options(json.loads(sys.argv[1])))
         if first:
             end = _report(folder)
-            _send(folder)
+            _send(folder, stored)
         alone = any(folder.glob("**/report-process-*"))
         asked = signal.SIGTERM in _read(signals)
         code, wait = end_of(code, first=first, alone=alone, asked=asked)
@@ -113,16 +123,17 @@ def _report(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _send(folder: Path) -> None:
+def _send(folder: Path, stored: Folder | None) -> None:
     """Send report, metrics and value to whoever reads the log.
 
     Raises:
         InvalidArgumentError: The value is too large.
+        PyReactantError: It cannot be stored.
     """
     own = {name: folder / name for name in ("report.json", METRICS)}
     value = {"value": Path(HERE, "out", "value")}
     try:
-        lines = sent({**own, **value})
+        lines = sent({**own, **value}, stored)
     except TooLargeError:
         say(f"the metrics do not come back: with the value they have more than {MOST >> 20} MiB")
         try:
@@ -130,7 +141,8 @@ def _send(folder: Path) -> None:
         except TooLargeError as error:
             raise InvalidArgumentError(
                 f"the value of a function must have at most {MOST >> 20} MiB when it is packed, "
-                f"and has {error}; write it to a volume, and return its path"
+                f"and has {error}; name a bucket for it by {argument('store')}, or write it to a "
+                "volume, and return its path"
             ) from None
     sys.stdout.buffer.writelines(lines)
     sys.stdout.buffer.flush()

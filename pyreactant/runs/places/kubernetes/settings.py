@@ -8,7 +8,8 @@ from typing import Any
 from ....base.errors import InvalidArgumentError, argument
 from ....base.slices.generations import gke_label
 from ....base.slices.topology import Topology, topology
-from ...spec import Processes, option
+from ....base.storage import FORM
+from ...spec import STORE, Processes, option
 
 _MOST_PODS, _MOST_RESTARTS = 65536, 2**31 - 1
 _OWN = ("/var/run/pyreactant", "/run/pyreactant", "/dev/shm", "/proc", "/sys")  # noqa: S108
@@ -34,6 +35,7 @@ _FORMS = {
         rf"(gs://[a-z0-9][-_.a-z0-9]{{1,220}}[a-z0-9]|{_NAME.replace('$', ':')}):/[^:]*",
         "CLAIM:/FOLDER or gs://BUCKET:/FOLDER",
     ),
+    "store": (FORM, "a folder of Cloud Storage such as gs://mine/jobs"),
     "index_url": (r"https?://[^\s@]+", "the address of an index, without a password"),
 }
 """What some settings must look like."""
@@ -75,6 +77,7 @@ class PodSettings(Processes):
     index_url: str | None = option(
         None, "Index from which pip installs in the pods.", "Kubernetes", shown="of the image"
     )
+    store: str | None = option(*STORE)
     lifetime: float | None = option(
         None,
         "Time after which the cluster ends an attempt.",
