@@ -28,7 +28,7 @@ from .metadata import ask, server_of
 FORM = r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9](/(?!\.\.?(/|$))[^\s/]+)*/?"
 """A bucket, and a folder in it."""
 
-_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds between tries of what fails in passing."""
 _SILENCE = 60.0
 _PASSING = (0, 408, 429, 500, 502, 503, 504)

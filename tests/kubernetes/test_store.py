@@ -310,7 +310,7 @@ def test_a_manifest_and_its_plan(api: Api, bucket: Storage, tmp_path: Path) -> N
 
     plan = run("--dry-run")
     assert plan.returncode == 0, plan.stderr
-    assert f"# Code of more than 900 KiB, when it is packed, goes to {STORE}/ID.\n" in plan.stdout
+    assert f"# Code of more than 800 KiB, when packed, goes to {STORE}/ID.\n" in plan.stdout
     assert bucket.objects == {}
     (tmp_path / "there.yaml").touch()
     refused = run("--manifest=there.yaml")

@@ -54,6 +54,8 @@ _SECRET = 1 << 20
 """Bytes that one Secret can hold."""
 _WORK = 900 << 10
 """Bytes that the packed code of a job may have, beside which the Secret has room for the rest."""
+_STORED = 800 << 10
+"""Bytes from which on it is stored; what has less fits in the Secret, however it is packed."""
 _PATIENCE, _END = 60.0, 120.0
 """Seconds for a request that changes something, and until a job is gone."""
 _LATE = 10.0
@@ -124,7 +126,7 @@ class Kubernetes(PodSettings, Target):
         note = f"# The Secrets hold {keys}; --manifest FILE writes them, too.\n"
         if self.store:
             where = manifest.folder_of(self, record)
-            note += f"# Code of more than {_WORK >> 10} KiB, when it is packed, goes to {where}.\n"
+            note += f"# Code of more than {_STORED >> 10} KiB, when packed, goes to {where}.\n"
         return note + manifest.text(manifest.objects(self, record))
 
     @contextlib.contextmanager
@@ -145,15 +147,16 @@ class Kubernetes(PodSettings, Target):
         with tempfile.TemporaryFile(dir=record.folder) as code:
             with written(record.folder):
                 own = _of_job(record, None if stored is None else code)
+            large = stored if _stored_code(record).exists() else None
             try:
-                if stored is not None and code.tell():
-                    stored.check()
-                    stored.put(code)
+                if large is not None:
+                    large.check()
+                    large.put(code)
                 yield {name: own, f"{name}-code": _of_package()}
             except BaseException:
-                if stored is not None and _stored_code(record).exists():
+                if large is not None:
                     with contextlib.suppress(PyReactantError):
-                        stored.delete()
+                        large.delete()
                 raise
 
     def _stored(self, record: Record) -> Folder | None:
@@ -522,12 +525,15 @@ def _of_job(record: Record, code: BinaryIO | None) -> dict[str, bytes]:
 
     The user's variables, which may be secrets, always are in the Secret.
     """
-    work = _packed({"work": record.work})
-    if len(work) > _WORK and code is not None:
-        parts = {f"work/{path.name}": path for path in record.work.iterdir()}
-        packed({name: parts.pop(name) for name in ("work/code", "work/arguments")}, code, "gz")
-        _stored_code(record).write_text(digest_of(code))
-        work = _packed({**parts, f"work/{start.STORED}": _stored_code(record)})
+    parts = {f"work/{path.name}": path for path in record.work.iterdir()}
+    if code is not None:
+        large = {name: parts[name] for name in ("work/code", "work/arguments")}
+        packed(large, code, "gz")
+        if code.tell() > _STORED:
+            _stored_code(record).write_text(digest_of(code))
+            parts = {name: parts[name] for name in parts.keys() - large.keys()}
+            parts[f"work/{start.STORED}"] = _stored_code(record)
+    work = _packed(parts)
     if len(work) > _WORK:
         raise InvalidArgumentError(
             f"the code and the arguments must be at most {_WORK >> 10} KiB when they are packed, "
