@@ -6,7 +6,6 @@ Source: https://cloud.google.com/storage/docs/json_api/v1.
 """
 
 import contextlib
-import functools
 import hashlib
 import http.client
 import io
@@ -93,7 +92,8 @@ class Folder:
 
     Args:
         address: Such as "gs://bucket/folder".
-        login: Gives the token.
+        login: Gives the token, which is asked for again at each request: a job may last longer than
+            the hour for which a token is good.
     """
 
     def __init__(self, address: str, login: Callable[[], str]) -> None:
@@ -173,10 +173,6 @@ class Folder:
     def _objects(self) -> str:
         return f"/storage/v1/b/{self._bucket}/o"
 
-    @functools.cached_property
-    def _token(self) -> str:
-        return self._login()
-
     def _answer(
         self,
         method: str,
@@ -195,7 +191,7 @@ class Folder:
                 self._server + path,
                 data=body,
                 method=method,
-                headers={**(headers or {}), "Authorization": f"Bearer {self._token}"},
+                headers={**(headers or {}), "Authorization": f"Bearer {self._login()}"},
             )
             try:
                 with urllib.request.urlopen(request, timeout=_SILENCE) as answer:  # noqa: S310

@@ -226,6 +226,16 @@ def test_a_login_that_is_not_accepted(api: Api, bucket: Storage) -> None:
         Folder(STORE, lambda: "of another").check()
 
 
+def test_a_login_that_is_good_for_an_hour(api: Api, bucket: Storage) -> None:
+    """The first token of a pod is no longer good when its value goes to the bucket."""
+    tokens = iter(["token-of-pods", "token-of-user"])
+    stored = Folder(STORE, lambda: next(tokens))
+    bucket.accounts = {"pods"}
+    stored.check()
+    bucket.accounts = {"user"}
+    assert stored.put(io.BytesIO(b"value")) in "".join(bucket.objects)
+
+
 def test_nobody_listens(api: Api, bucket: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", nobody)
