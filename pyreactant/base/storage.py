@@ -99,6 +99,7 @@ class Folder:
     def __init__(self, address: str, login: Callable[[], str]) -> None:
         self._bucket, _, self._key = address.removeprefix("gs://").partition("/")
         self._address, self._login = address, login
+        # The variable is that of Google's own libraries.
         self._server = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
 
     def __str__(self) -> str:

@@ -156,6 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(int(self.headers["Content-Length"]) // 2)
             return
         _, query, body = self._request()
+        if len(body) < int(self.headers.get("Content-Length") or 0):
+            return  # whoever sent it is gone, and half an object is none
         if self._is_refused():
             return
         name = query["name"]
