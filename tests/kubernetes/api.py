@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.harness import REPOSITORY, environment, free_port
-from tests.kubernetes.pods import labels, pods
+from tests.kubernetes.pods import labels, places, pods
 from tests.kubernetes.schema import CRD, problems
 
 Object = dict[str, Any]
@@ -91,8 +91,9 @@ class Run:
     @property
     def wanted(self) -> set[str]:
         """The Secrets that the pods need."""
-        (jobs,) = self.jobset["spec"]["replicatedJobs"]
-        volumes = jobs["template"]["spec"]["template"]["spec"]["volumes"]
+        volumes = self.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
+            "volumes"
+        ]
         sources = [s for v in volumes for s in v.get("projected", {}).get("sources", ())]
         return {source["secret"]["name"] for source in sources}
 
@@ -155,14 +156,13 @@ class Run:
         if self.jobset["spec"].get("suspend"):
             return []
         attempt, namespace = state["attempt"], self.jobset["metadata"]["namespace"]
-        (jobs,) = self.jobset["spec"]["replicatedJobs"]
-        each = jobs["template"]["spec"]["completions"]
         for process, (name, _) in enumerate(pods(self.jobset, attempt)):
+            jobs, replica, place = places(self.jobset)[process]
             known = state["pods"].get(name, {})
             if known.get("removed"):
                 continue
             suffix = hashlib.sha256(f"{name}{attempt}{self.generation}".encode()).hexdigest()[:5]
-            index = str(process % each)
+            index = str(place)
             metadata = {
                 "name": f"{name}-{suffix}",
                 "namespace": namespace,
@@ -170,19 +170,20 @@ class Run:
                 "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}-{suffix}")),
                 "labels": {
                     **jobs["template"]["spec"]["template"]["metadata"]["labels"],
-                    **labels(self.jobset, process // each, attempt),
+                    **labels(self.jobset, jobs, replica, attempt),
                     "batch.kubernetes.io/job-name": name.rpartition("-")[0],
                     "batch.kubernetes.io/job-completion-index": index,
                 },
                 "annotations": {"batch.kubernetes.io/job-completion-index": index},
             }
-            status = self._pod_status(process, attempt, known)
-            spec = {**jobs["template"]["spec"]["template"]["spec"], "nodeName": f"node-{process}"}
+            pod = jobs["template"]["spec"]["template"]["spec"]
+            status = self._pod_status(process, attempt, known, pod["containers"][0]["name"])
+            spec = {**pod, "nodeName": f"node-{process}"}
             found.append(_object("pods", {"metadata": metadata, "spec": spec, "status": status}))
         return found
 
-    def _pod_status(self, process: int, attempt: int, known: Object) -> Object:
-        own = {"name": "main", "image": "python:3.12", "imageID": "", "restartCount": 0}
+    def _pod_status(self, process: int, attempt: int, known: Object, container: str) -> Object:
+        own = {"name": container, "image": "python:3.12", "imageID": "", "restartCount": 0}
         scheduled = {"type": "PodScheduled", "status": "True"}
         if not known:
             waiting = {"waiting": self.waiting}
@@ -200,24 +201,25 @@ class Run:
             state = {"terminated": end}
             phase = "Failed" if code else "Succeeded"
             status = {"phase": phase, "container": {**own, "ready": False, "state": state}}
-        container = status.pop("container")
+        only = status.pop("container")
         ready = {"type": "Ready", "status": "False"}
         conditions = [scheduled, *([ready] if known.get("silent") else [])]
-        return {**status, "conditions": conditions, "containerStatuses": [container]}
+        return {**status, "conditions": conditions, "containerStatuses": [only]}
 
     def jobs(self) -> list[Object]:
         """Its Jobs, as the API shows them."""
-        (jobs,) = self.jobset["spec"]["replicatedJobs"]
         state, name = self.state, self.jobset["metadata"]["name"]
         found = []
-        for replica in range(jobs["replicas"]):
+        for jobs, replica, index in places(self.jobset):
+            if index:
+                continue
             job = f"{name}-{jobs['name']}-{replica}"
             failure = state["failed"].get(job)
             conditions = [{"type": "Failed", "status": "True", **failure}] if failure else []
             metadata = {
                 "name": job,
                 "uid": job,
-                "labels": labels(self.jobset, replica, state["attempt"]),
+                "labels": labels(self.jobset, jobs, replica, state["attempt"]),
             }
             found.append(
                 _object("jobs", {"metadata": metadata, "status": {"conditions": conditions}})
@@ -226,30 +228,14 @@ class Run:
 
     def status(self) -> Object:
         """The JobSet's status."""
-        (jobs,) = self.jobset["spec"]["replicatedJobs"]
-        state, replicas = self.state, jobs["replicas"]
-        each = jobs["template"]["spec"]["completions"]
-        counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
-        for replica in range(replicas):
-            name = f"{self.jobset['metadata']['name']}-{jobs['name']}-{replica}"
-            own = [
-                pod
-                for pod_name, pod in state["pods"].items()
-                if pod_name.rpartition("-")[0] == name
-            ]
-            codes = [pod["code"] for pod in own]
-            if name in state["failed"]:
-                counts["failed"] += 1
-            elif len(codes) == each and all(code == 0 for code in codes):
-                counts["succeeded"] += 1
-            else:
-                counts["active"] += 1
-                there = [pod for pod in own if not pod.get("silent")]
-                counts["ready"] += len(there) == each
+        state = self.state
         status: Object = {
             "restarts": state["attempt"],
             "restartsCountTowardsMax": state["counted"],
-            "replicatedJobsStatus": [{"name": jobs["name"], **counts}],
+            "replicatedJobsStatus": [
+                {"name": jobs["name"], **self._counts(state, jobs)}
+                for jobs in self.jobset["spec"]["replicatedJobs"]
+            ],
         }
         ends = {
             "Completed": ("Completed", "AllJobsCompleted", "jobset completed successfully"),
@@ -269,17 +255,41 @@ class Run:
             ]
         return status
 
+    def _counts(self, state: Object, jobs: Object) -> dict[str, int]:
+        """How many Jobs of a replicated job stand how."""
+        each = jobs["template"]["spec"]["completions"]
+        counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
+        for replica in range(jobs["replicas"]):
+            name = f"{self.jobset['metadata']['name']}-{jobs['name']}-{replica}"
+            own = [
+                pod
+                for pod_name, pod in state["pods"].items()
+                if pod_name.rpartition("-")[0] == name
+            ]
+            codes = [pod["code"] for pod in own]
+            if name in state["failed"]:
+                counts["failed"] += 1
+            elif len(codes) == each and all(code == 0 for code in codes):
+                counts["succeeded"] += 1
+            else:
+                counts["active"] += 1
+                there = [pod for pod in own if not pod.get("silent")]
+                counts["ready"] += len(there) == each
+        return counts
+
     def mark(self, name: str) -> object:
         """What changes when a pod's log or state does."""
         files = [self.folder / "state.json"]
-        with contextlib.suppress(ValueError):  # NAME-worker-SLICE-POD-SUFFIX
-            (jobs,) = self.jobset["spec"]["replicatedJobs"]
-            replica, index = map(int, name.split("-")[-3:-1])
-            process = replica * jobs["template"]["spec"]["completions"] + index
+        with contextlib.suppress(ValueError):  # it is no pod
+            process = self._process(name)
             files += (self.folder / f"{process}.{attempt}.stamped" for attempt in range(5))
         return self.generation, [
             (f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.exists()
         ]
+
+    def _process(self, name: str) -> int:
+        """The number of a pod in `places`, by its name with a suffix."""
+        return [one for one, _ in pods(self.jobset)].index(name.rpartition("-")[0])
 
     def log(self, name: str, query: dict[str, list[str]], *, all_of_it: bool = False) -> bytes:
         """The log of a pod, as the kubelet gives it; all of it also what was rotated away."""
@@ -290,11 +300,7 @@ class Run:
         if "waiting" in container["state"]:
             said = f'container "main" in pod "{name}" is waiting to start: ContainerCreating'
             raise Refused(400, "BadRequest", said)
-        (jobs,) = self.jobset["spec"]["replicatedJobs"]
-        index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-        replica = int(pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"])
-        process = replica * jobs["template"]["spec"]["completions"] + index
-        file = self.folder / f"{process}.{self.state['attempt']}.stamped"
+        file = self.folder / f"{self._process(name)}.{self.state['attempt']}.stamped"
         since = query.get("sinceTime", [""])[0].encode()
         files = [*([file.with_suffix(".rotated")] if all_of_it else []), file]
         data = b"".join(one.read_bytes() for one in files if one.exists())

@@ -1,13 +1,14 @@
 """A stand-in for a cluster with JobSet: the pods of a manifest are processes of this machine.
 
 ``python -m tests.kubernetes.pods MANIFEST FOLDER`` runs one JobSet until its end. Each pod has a
-file system of its own below /run, and all know each other's names: with ``--names-after SECONDS``
-only then, and for a moment after a third of it. With ``--first-after SECONDS`` the pod of process 0
-starts so much later than the others. With ``--storage SOCKET`` they reach the stand-in for Cloud
-Storage, and the metadata server, that `relay` has behind that socket. A pod that is stopped is one
-whose node is silent. FOLDER gets PROCESS.ATTEMPT.log; the same with times (.stamped); state.json,
-how all stands, for `api`; and end.json: how each attempt ended, and what was decided. SIGTERM ends
-all. docs/verified.md says what differs from a cluster.
+file system of its own below /run, without containers that start before its own, and all know each
+other's names: with ``--names-after SECONDS`` only then, and for a moment after a third of it. With
+``--first-after SECONDS`` the pod of process 0 starts so much later than the others. With
+``--storage SOCKET`` they reach the stand-in for Cloud Storage, and the metadata server, that
+`relay` has behind that socket. A pod that is stopped is one whose node is silent. FOLDER gets
+PROCESS.ATTEMPT.log; the same with times (.stamped); state.json, how all stands, for `api`; and
+end.json: how each attempt ended, and what was decided. SIGTERM ends all. docs/verified.md says what
+differs from a cluster.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -47,10 +48,29 @@ def jobset_of(documents: list[Any]) -> dict[str, Any]:
     return dict(jobset)
 
 
-def labels(jobset: Mapping[str, Any], replica: int, attempt: int) -> dict[str, str]:
+class Place(NamedTuple):
+    """Where a pod is in its JobSet; `pods` has them in this order, process 0's first."""
+
+    jobs: Mapping[str, Any]
+    replica: int
+    pod: int
+
+
+def places(jobset: Mapping[str, Any]) -> list[Place]:
+    """The places of all pods."""
+    return [
+        Place(jobs, replica, index)
+        for jobs in jobset["spec"]["replicatedJobs"]
+        for replica in range(jobs["replicas"])
+        for index in range(jobs["template"]["spec"]["completions"])
+    ]
+
+
+def labels(
+    jobset: Mapping[str, Any], jobs: Mapping[str, Any], replica: int, attempt: int
+) -> dict[str, str]:
     """The labels that JobSet gives to the pods of a replica (labelAndAnnotateObject)."""
     spec, name = jobset["spec"], jobset["metadata"]["name"]
-    (jobs,) = spec["replicatedJobs"]
     subdomain = spec.get("network", {}).get("subdomain", name)
     found = {
         "jobset-name": name,
@@ -61,33 +81,31 @@ def labels(jobset: Mapping[str, Any], replica: int, attempt: int) -> dict[str, s
         "restart-attempt": str(attempt),
     }
     if where := spec.get("coordinator"):
-        pod = f"{name}-{where['replicatedJob']}-{where['jobIndex']}-{where['podIndex']}"
+        indices = f"{where.get('jobIndex', 0)}-{where.get('podIndex', 0)}"
+        pod = f"{name}-{where['replicatedJob']}-{indices}"
         found["coordinator"] = f"{pod}.{subdomain}"
     return {f"jobset.sigs.k8s.io/{key}": value for key, value in found.items()}
 
 
 def pods(jobset: Mapping[str, Any], attempt: int = 0) -> Iterator[tuple[str, dict[str, str]]]:
     """The name of each pod, and its environment but for Secrets, which are given as "name/key"."""
-    (jobs,) = jobset["spec"]["replicatedJobs"]
-    job = jobs["template"]["spec"]
-    (container,) = job["template"]["spec"]["containers"]
-    for replica in range(jobs["replicas"]):
-        own = labels(jobset, replica, attempt)
-        for index in range(job["completions"]):
-            environ = {"JOB_COMPLETION_INDEX": str(index), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-            for entry in container["env"]:
-                source = entry.get("valueFrom", {})
-                if "fieldRef" in source:
-                    path = source["fieldRef"]["fieldPath"]
-                    assert path.startswith("metadata.labels['"), path
-                    environ[entry["name"]] = own[path.split("'")[1]]
-                elif "secretKeyRef" in source:
-                    key = source["secretKeyRef"]
-                    environ[entry["name"]] = f"{key['name']}/{key['key']}"
-                else:
-                    environ[entry["name"]] = entry["value"]
-            name = jobset["metadata"]["name"]
-            yield f"{name}-{jobs['name']}-{replica}-{index}", environ
+    name = jobset["metadata"]["name"]
+    for jobs, replica, index in places(jobset):
+        own = labels(jobset, jobs, replica, attempt)
+        (container,) = jobs["template"]["spec"]["template"]["spec"]["containers"]
+        environ = {"JOB_COMPLETION_INDEX": str(index), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+        for entry in container["env"]:
+            source = entry.get("valueFrom", {})
+            if "fieldRef" in source:
+                path = source["fieldRef"]["fieldPath"]
+                assert path.startswith(("metadata.labels['", "metadata.annotations['")), path
+                environ[entry["name"]] = own[path.split("'")[1]]
+            elif "secretKeyRef" in source:
+                key = source["secretKeyRef"]
+                environ[entry["name"]] = f"{key['name']}/{key['key']}"
+            else:
+                environ[entry["name"]] = entry["value"]
+        yield f"{name}-{jobs['name']}-{replica}-{index}", environ
 
 
 class _Cluster:
@@ -104,13 +122,11 @@ class _Cluster:
             if one["kind"] == "Secret"
             for key, value in one["data"].items()
         }
-        (jobs,) = self.jobset["spec"]["replicatedJobs"]
-        self.job = jobs["template"]["spec"]
-        self.pod = self.job["template"]["spec"]
-        (self.container,) = self.pod["containers"]
+        first = self.jobset["spec"]["replicatedJobs"][0]
+        self.job = first["template"]["spec"]
         self.sent = folder / "sent"
         self.sent.mkdir()
-        for volume in self.pod["volumes"]:
+        for volume in self.job["template"]["spec"]["volumes"]:
             for source in volume.get("projected", {}).get("sources", ()):
                 for item in source["secret"]["items"]:
                     content = self.secrets[f"{source['secret']['name']}/{item['key']}"]
@@ -172,8 +188,10 @@ class _Cluster:
             end = self.folder / f"{process}.{number}.json"
             words = [str(self.folder / f"hosts.{name}"), str(self.sent), str(end)]
             argv = ["unshare", "--mount", "--uts", "sh", "-euc", _POD, name, *words]
+            jobs = places(self.jobset)[process].jobs
+            (container,) = jobs["template"]["spec"]["template"]["spec"]["containers"]
             running[name] = subprocess.Popen(
-                [*argv, *self.container["command"]],
+                [*argv, *container.get("command", _SERVER)],
                 env=settings,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -202,6 +220,10 @@ class _Cluster:
                     elif _is_stopped(process_) and not self.pods[name].get("silent"):
                         self.pods[name]["silent"] = True
                         self.note(number, {})
+                if not any(map(self._counts, running)):
+                    for name in running:  # the others have no end, and JobSet deletes them
+                        self.pods[name]["removed"] = True
+                    break
                 if self.ending and not told:
                     told = True
                     for process_ in running.values():
@@ -212,6 +234,11 @@ class _Cluster:
                 process_.kill()
                 process_.wait()
         return ended
+
+    def _counts(self, name: str) -> bool:
+        """Whether the JobSet waits for the end of a pod (successPolicy)."""
+        names = self.jobset["spec"].get("successPolicy", {}).get("targetReplicatedJobs", [""])
+        return any(name.startswith(f"{self.name}-{jobs}") for jobs in names)
 
     def _wait(self) -> None:
         """Wait until the pod of process 0 may start."""
@@ -293,6 +320,8 @@ def unix(path: str) -> socket.socket:
     return connection
 
 
+_SERVER = ["sleep", "infinity"]
+"""The program of an image that is a server, such as Pathways', of which nothing runs here."""
 _POD = """
 hosts=$1 sent=$2 end=$3
 shift 3

@@ -48,6 +48,20 @@ CASES = {
         tolerations=("cloud.google.com/gke-spot=true:NoSchedule", "maintenance"),
         no_network_policy=True,
     ),
+    "pathways": Kubernetes(
+        accelerator_type="v6e-16",
+        slices=2,
+        pathways=True,
+        store="gs://my-bucket/jobs",
+        queue="team-a",
+        priority="high",
+        service_account="trainer",
+        node_selector=("cloud.google.com/gke-spot=true",),
+        tolerations=("cloud.google.com/gke-spot=true:NoSchedule",),
+        volumes=("gs://my-bucket:/data",),
+        lifetime=6.0,
+        max_restarts=5,
+    ),
 }
 
 
@@ -91,7 +105,7 @@ def test_the_schema_finds_mistakes(path: tuple[Any, ...], value: object, said: s
     assert any(said in problem for problem in problems(jobset))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"pathways"}))
 def test_each_pod_finds_its_process(name: str) -> None:
     target = CASES[name]
     jobset = jobset_of(documents(name))
@@ -134,6 +148,9 @@ def test_the_longest_names_fit() -> None:
     assert len(names[0][1]["PYREACTANT_JOB_HOST"]) <= 63
 
 
+PATHWAYS = {"accelerator_type": "v6e-16", "pathways": True, "store": "gs://mine/jobs"}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -164,6 +181,18 @@ def test_the_longest_names_fit() -> None:
         ),
         ({"node_selector": ("a=1", "b=1", "a=2")}, "must have each key once, got a, b, a"),
         ({"max_restarts": 2**31}, "max_restarts must be at most 2147483647, which is JobSet's"),
+        ({"pathways": True}, "pathways needs accelerator_type, such as v6e-16"),
+        ({"pathways": True, "nodes": 2}, "pathways needs accelerator_type"),
+        (
+            {**PATHWAYS, "store": None},
+            "pathways needs store, such as gs://mine/jobs, for Pathways'",
+        ),
+        ({"pathways": "yes"}, "pathways must be"),
+        ({**PATHWAYS, "nodes": 2}, "a slice has its own nodes and no GPUs"),
+        ({**PATHWAYS, "gpus_per_node": 8}, "a slice has its own nodes and no GPUs"),
+        ({**PATHWAYS, "backend": "reactant"}, "backend must be one of jax, got 'reactant'"),
+        ({**PATHWAYS, "platform": "tpu"}, "all devices of all slices; leave out platform='tpu'"),
+        ({**PATHWAYS, "devices_per_process": 4}, "leave out devices_per_process=4"),
         ({"index_url": "https://me:key@x/simple"}, "an index, without a password"),
         ({"nodes": 0}, "nodes must be 1 or more, got 0"),
         ({"slices": 2}, "slices needs accelerator_type, such as v6e-16"),

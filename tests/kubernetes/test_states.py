@@ -11,11 +11,14 @@ from pyreactant.runs.record import Status
 Object = dict[str, Any]
 
 
+JOBS = {"replicas": 1, "template": {"spec": {"completions": 4}}}
+
+
 def jobset(*conditions: str, ready: int = 0, queue: str = "", suspend: bool = False) -> Object:
     count = {"name": "worker", "ready": ready, "succeeded": 0, "failed": 0, "active": 1}
     return {
         "metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {}},
-        "spec": {"suspend": suspend, "replicatedJobs": [{"replicas": 1}]},
+        "spec": {"suspend": suspend, "replicatedJobs": [JOBS]},
         "status": {
             "replicatedJobsStatus": [{**count, "suspended": 0}],
             "conditions": [
@@ -71,6 +74,17 @@ LATE = {
     "status": {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
 }
 
+
+def of_pathways(one: Object, name: str, container: Object | None = None) -> Object:
+    """A pod of a JobSet of Pathways, perhaps with a container that starts before the program's."""
+    one["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = name
+    if container is not None:
+        own = {"name": "pathways-rm", "image": "server:latest", "state": {"waiting": container}}
+        one["status"]["initContainerStatuses"] = [own]
+    return one
+
+
+CRASHES = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}
 CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
     ("no pod yet", jobset(), [], [], Status("starting")),
     ("all run", jobset(ready=1), [], [], Status("running")),
@@ -117,6 +131,27 @@ CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
         [runs(0, more=SILENT)],
         [],
         Status("failed", "lost: the node node-0 of pod-0 does not answer", 6, cause="lost"),
+    ),
+    (
+        "a container of Pathways crashes",
+        jobset(),
+        [of_pathways(pod(0, waiting={"reason": "PodInitializing"}), "pathways-head", CRASHES)],
+        [],
+        Status(
+            "starting",
+            "pod-0 cannot run server:latest: CrashLoopBackOff: back-off 5m0s restarting failed "
+            "container",
+        ),
+    ),
+    (
+        "a worker of Pathways has failed, too, and is no process",
+        jobset("Failed"),
+        [
+            of_pathways(ended(0, 3, "2"), "pathways-head"),
+            of_pathways(ended(0, 139, "1"), "pathways-worker"),
+        ],
+        [],
+        Status("failed", "pod-0 ended with exit code 3", 3),
     ),
     ("done", jobset("Completed"), [], [], Status("done", "", 0)),
     (

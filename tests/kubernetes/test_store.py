@@ -4,12 +4,7 @@ import hashlib
 import io
 import json
 import os
-import shutil
-import socket
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +17,9 @@ from pyreactant.runs import store
 from pyreactant.runs.places.kubernetes import brought
 from pyreactant.runs.places.kubernetes.adopt import adopt
 from tests import harness
-from tests.checkpoint.buckets import Storage, cloud_storage
-from tests.harness import REPOSITORY, environment, free_port, require
+from tests.checkpoint.buckets import Storage
+from tests.harness import environment, free_port
 from tests.kubernetes.api import Api
-from tests.kubernetes.pods import relay
 from tests.kubernetes.test_adopt import on_another_machine
 from tests.kubernetes.test_brought import Pod as Log
 from tests.kubernetes.test_brought import pod
@@ -33,47 +27,6 @@ from tests.kubernetes.test_brought import pod
 Kubernetes = pr.targets.Kubernetes
 STORE = "gs://bucket/some/jobs"
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def one() -> Iterator[Storage]:
-    """One server for all tests: Google's library reads its address once."""
-    with cloud_storage() as storage:
-        yield storage
-
-
-@pytest.fixture
-def bucket(one: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """A bucket that this machine may use, and a file that does not fit in a Secret."""
-    monkeypatch.setattr("pyreactant.base.storage._PAUSES", (0.1, 0.1))
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-login"))
-    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    (tmp_path / "large").write_bytes(os.urandom(3 * MIB))
-    one.accounts, one.denied, one.faults, one.cuts = {"user", "pods"}, False, [], 0
-    one.logins = {"user", "pods"}
-    one.objects.clear()
-    host = one.url.removeprefix("http://")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", one.url)
-    monkeypatch.setenv("GCE_METADATA_HOST", host)
-    monkeypatch.setenv("GCE_METADATA_IP", host)
-    return one
-
-
-@pytest.fixture
-def pods(api: Api, bucket: Storage, tmp_path: Path) -> Iterator[Storage]:
-    """The bucket, which pods reach, and a program."""
-    require(os.geteuid() == 0, "root, for the pods' file systems")
-    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
-    folder = tempfile.mkdtemp()  # a socket's path has 108 characters at most
-    address = bucket.server_address
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{folder}/socket")
-        listener.listen()
-        to = lambda: socket.create_connection((str(address[0]), int(address[1])))  # noqa: E731
-        threading.Thread(target=relay, args=(listener, to), daemon=True).start()
-        api.starts, api.late = True, ("--storage", f"{folder}/socket")
-        yield bucket
-    shutil.rmtree(folder)
 
 
 def submitted(**settings: Any) -> pr.Job:

@@ -20,6 +20,7 @@ from .group import (
 )
 
 GKE = "Cloud TPU on GKE"
+PATHWAYS = "Pathways"
 # JAX's port on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py, 0.10 to 0.12), so that a firewall
 # that admits JAX admits this too; 8476 and 8471 are libtpu's. A fixed port is enough, because a
 # slice runs one program at a time.
@@ -27,6 +28,24 @@ PORT = 8482
 MEGASCALE = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
 _WORKER, _HOSTS = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+")
+
+
+def pathways(environ: Mapping[str, str]) -> Resolution:
+    """One process, which has the devices of all slices through Pathways' proxy.
+
+    JAX finds the proxy by these variables, which PathwaysJobSet of the package pathwaysutils sets.
+    """
+    evidence = defined_variables(("JAX_PLATFORMS", "JAX_BACKEND_TARGET"), environ)
+    if not is_proxy(environ.get("JAX_PLATFORMS")):
+        return Resolution(PATHWAYS, "JAX_PLATFORMS does not name the proxy", evidence)
+    note = "through Pathways one process has all devices: there is no roll-call and no guard"
+    group = ProcessGroup(source=PATHWAYS)
+    return Resolution(PATHWAYS, "JAX_PLATFORMS names the proxy", evidence, group, notes=(note,))
+
+
+def is_proxy(platforms: str | None) -> bool:
+    """Whether these platforms, as JAX_PLATFORMS lists them, are Pathways'."""
+    return "proxy" in (platforms or "").split(",")
 
 
 def gke(environ: Mapping[str, str]) -> Resolution:

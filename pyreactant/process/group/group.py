@@ -20,8 +20,8 @@ class ProcessGroup:
         coordinator_address: "host:port" of process 0; None for a single process.
         local_device_ids: GPUs of this machine that are this process's own; None for all
             that it can see.
-        source: The resolver that decided: "arguments", "environment", "JobSet", "Slurm",
-            "Open MPI", "PMIx", "Cloud TPU on GKE", "Cloud TPU metadata", a name of
+        source: The resolver that decided: "arguments", "environment", "Pathways", "JobSet",
+            "Slurm", "Open MPI", "PMIx", "Cloud TPU on GKE", "Cloud TPU metadata", a name of
             `plain.LAUNCHERS`, or "one process".
         run_id: An identifier that all processes of this launch share and no other launch has,
             such as "slurm 123.4 restart 0"; None if the launcher has none.

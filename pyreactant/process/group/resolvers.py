@@ -20,7 +20,7 @@ from ...base.settings import (
     JOB_REPLICAS,
     LOCAL_DEVICES,
 )
-from .cloud_tpu import PORT, gke, metadata
+from .cloud_tpu import PORT, gke, metadata, pathways
 from .group import (
     LaunchError,
     ProcessGroup,
@@ -50,10 +50,10 @@ def resolve(
 ) -> ProcessGroup:
     """The process group; explicit arguments win over the environment as a whole.
 
-    Without them the first of these that is there decides: ``PYREACTANT_*``, a Kubernetes JobSet,
-    Slurm, Open MPI, PMIx, Cloud TPU on GKE, Cloud TPU's metadata server, the launchers of
-    `plain.LAUNCHERS`; otherwise it is one process. If a launcher says one process and another
-    says several, that is an error: nothing runs alone without a word.
+    Without them the first of these that is there decides: ``PYREACTANT_*``, Pathways' proxy, a
+    Kubernetes JobSet, Slurm, Open MPI, PMIx, Cloud TPU on GKE, Cloud TPU's metadata server, the
+    launchers of `plain.LAUNCHERS`; otherwise it is one process. If a launcher says one process and
+    another says several, that is an error: nothing runs alone without a word.
     ``PYREACTANT_COORDINATOR_ADDRESS`` alone changes only the address at which the launcher's
     processes meet, and local_device_ids alone only the devices.
 
@@ -91,9 +91,9 @@ def resolve(
 def resolutions(environ: Mapping[str, str] = os.environ) -> Iterator[Resolution]:
     """What each resolver concludes, in the order in which they decide; each runs when needed."""
     decider = ""
-    for resolver in (*_OURS, *_LAUNCHERS):
+    for resolver in _RESOLVERS:
         resolution = resolver(environ)
-        if resolver in _LAUNCHERS:
+        if resolver not in _OURS:
             resolution = refuse_to_run_alone(resolution, environ)
         if resolution.applies:
             decider = decider or resolution.name
@@ -206,7 +206,7 @@ def steps_aside(environ: Mapping[str, str]) -> bool:
 
 _Resolver = Callable[[Mapping[str, str]], Resolution]
 _OURS: tuple[_Resolver, ...] = (_environment, jobset)
-_LAUNCHERS: tuple[_Resolver, ...] = (slurm, open_mpi, pmix, gke, metadata, plain)
+_RESOLVERS = (_environment, pathways, jobset, slurm, open_mpi, pmix, gke, metadata, plain)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,8 +15,11 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from ....base.counted import counted
 from ....base.errors import DTypeError, InvalidArgumentError, RequirementError, StateError, argument
 from ....base.facts import VISIBLE_GPUS, package_version, tpu_chips, usable_gpus
+from ....base.packages import broken_package
+from ....base.say import say
 from ....base.settings import LOCAL_DEVICES
 from ....process.group import ProcessGroup
+from ....process.group.cloud_tpu import is_proxy
 from ...array import ShardedArray
 from ...backend import AbstractBackend, Call, Lowered, StartOptions, Store
 from ...dtypes import ALIGNMENT, aligned
@@ -285,7 +288,9 @@ def _replicator(replicated: JaxNamedSharding) -> Any:
 
 def _configure(group: ProcessGroup, options: StartOptions) -> None:
     """Configure JAX before it uses a device."""
-    if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
+    if is_proxy(_config.jax_platforms) and options.platform != "cpu":
+        _register_proxy(group, options)
+    elif options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
         _update("jax_platforms", "cpu")
     if group.local_device_ids is not None:
         visible = ",".join(map(str, group.local_device_ids))
@@ -294,6 +299,34 @@ def _configure(group: ProcessGroup, options: StartOptions) -> None:
     count = options.cpu_devices(group.num_processes)
     if options.num_cpu_devices is not None or (count and _config.jax_num_cpu_devices < 1):
         _update("jax_num_cpu_devices", count)
+
+
+def _register_proxy(group: ProcessGroup, options: StartOptions) -> None:
+    """Let JAX know Pathways' proxy as a platform.
+
+    Raises:
+        InvalidArgumentError: Something is asked for that it does not have.
+        RequirementError: Its package is absent.
+    """
+    wrong = {
+        "platform": options.platform,
+        "compile_cache": options.compile_cache,
+        "num_processes": None if group.num_processes == 1 else group.num_processes,
+    }
+    for name, value in wrong.items():
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{argument(name, value)} does not go with Pathways (JAX_PLATFORMS=proxy), whose "
+                f"proxy gives one process all devices and caches what it compiles; leave it out"
+            )
+    try:
+        import pathwaysutils
+    except ImportError as error:
+        broken = broken_package(error, "JAX_PLATFORMS=proxy", "pathwaysutils")
+        assert broken is not None
+        raise broken from error
+    pathwaysutils.initialize()
+    say("through Pathways this process has all devices: there is no roll-call and no guard")
 
 
 def _only_a_cpu() -> bool:

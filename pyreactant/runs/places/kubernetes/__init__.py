@@ -32,7 +32,7 @@ from ....base.errors import (
 )
 from ....base.say import say
 from ....base.storage import Folder, digest_of, login_of_user
-from ...record import Record, Status, written
+from ...record import Record, Status, draft, written
 from ..target import Target, with_reason
 from . import manifest, start
 from .brought import bring_log, follow_log, packed, unpack_end
@@ -42,6 +42,7 @@ from .states import (
     attempt_of,
     has_started,
     ordinal,
+    pods_of,
     process_of,
     queue_reason,
     status_of,
@@ -78,6 +79,8 @@ class Kubernetes(PodSettings, Target):
         slices: Number of slices.
         nodes: Without slices: number of pods.
         gpus_per_node: GPUs of each pod.
+        pathways: Whether one process has the devices of all slices, through Pathways, which
+            keeps its own files in `store`.
         context: Context of the kubeconfig; None for the current one when the job is submitted.
         namespace: Namespace; None for that of the context.
         queue: Kueue's LocalQueue.
@@ -118,6 +121,8 @@ class Kubernetes(PodSettings, Target):
     def check(self) -> None:
         """As `Target.check`; the cluster is not asked yet."""
         self.check_settings()
+        if self.pathways:  # its generator may be absent, or know no such slices
+            self.plan(draft("", self.kind, self.settings()))
         self._cluster()
 
     def plan(self, record: Record) -> str:
@@ -283,8 +288,10 @@ class Kubernetes(PodSettings, Target):
         elif status.state == "starting":  # the pods say why
             pods = _seen(cluster, "pods", manifest.LABEL, record.id)
             status = status_of(jobset, pods, jobs, self.pods)
-            if len(pods) < self.slices * self.pods and _age(jobset) > _SOON:
-                own = {name, *(f"{name}-{manifest.WORKERS}-{n}" for n in range(self.slices))}
+            if len(pods) < pods_of(jobset) and _age(jobset) > _SOON:
+                parts = jobset["spec"]["replicatedJobs"]
+                jobs_ = (f"{part['name']}-{n}" for part in parts for n in range(part["replicas"]))
+                own = {name, *(f"{name}-{job}" for job in jobs_)}
                 status = dataclasses.replace(status, reason=status.reason or _said(cluster, own))
             if why := self._never(cluster, pods):
                 cluster.delete("jobsets", name)
@@ -295,8 +302,11 @@ class Kubernetes(PodSettings, Target):
     def _never(self, cluster: Cluster, pods: Sequence[Object]) -> str:
         """Why a pod cannot run that has waited for longer than `start_timeout`; "" if none has."""
         late = [pod for pod in pods if _waits(pod) > self.start_timeout]
-        for _, why in unusable(late):
-            return f"{why}; name another image by {argument('image')}, and submit again"
+        for container, why in unusable(late):
+            mend = (
+                f"name another image by {argument('image')}" if container == "main" else "mend it"
+            )
+            return f"{why}; {mend}, and submit again"
         waiting = [pod["metadata"]["name"] for pod in late if not has_started(pod)]
         if waiting and (why := _said(cluster, waiting)):  # such as one that lacks a Secret
             return f"{why}; mend it, and submit again"
@@ -334,7 +344,11 @@ class Kubernetes(PodSettings, Target):
     def _bring(self, record: Record, stored: Folder | None = None) -> None:
         """Bring all logs that there are, and what process 0 has sent, or stored."""
         cluster = _cluster_of(record.handle())
-        pods = [(process_of(p, self.pods), p) for p in cluster.listed("pods", _labels(record))[0]]
+        pods = [
+            (process, pod)
+            for pod in cluster.listed("pods", _labels(record))[0]
+            if (process := process_of(pod, self.pods)) is not None
+        ]
         for process, pod in sorted(pods, key=lambda pair: -pair[0]):  # its end may not come
             bring_log(cluster, record, process, pod)
             if process == 0:
@@ -542,7 +556,7 @@ def _of_job(record: Record, code: BinaryIO | None) -> dict[str, bytes]:
             "files out of the repository"
         )
     own = record.work / "requirements.txt"
-    lines = [*_requirements(), *(own.read_text().splitlines() if own.exists() else [])]
+    lines = [*_requirements(record), *(own.read_text().splitlines() if own.exists() else [])]
     return {
         "secret": secrets.token_hex(32).encode(),
         "requirements.txt": "".join(f"{line}\n" for line in lines).encode(),
@@ -562,11 +576,12 @@ def _of_package() -> dict[str, bytes]:
     }
 
 
-def _requirements() -> Iterator[str]:
-    """What pyreactant itself needs."""
+def _requirements(record: Record) -> Iterator[str]:
+    """What pyreactant itself needs there."""
     for line in importlib.metadata.requires("pyreactant") or ():
         requirement, _, condition = line.partition(";")
-        if "extra" not in condition:
+        extra = condition.partition("extra ==")[2].strip(" '\"")
+        if not extra or (extra == "pathways" and record.settings.get(extra)):
             yield requirement.strip()
 
 

@@ -61,7 +61,8 @@ def _find(cluster: Cluster, name: str) -> Object:
     for jobset in cluster.listed("jobsets", manifest.LABEL)[0]:
         if manifest.NOTED in jobset["metadata"].get("annotations", {}):
             known[jobset["metadata"]["labels"][manifest.LABEL]] = jobset
-    found = [own for own in known if own.endswith(name) or f"pr-{own.lower()}" == name]
+    names = {own: jobset["metadata"]["name"] for own, jobset in known.items()}
+    found = [own for own in known if own.endswith(name) or names[own] == name]
     if len(found) == 1:
         return known[found[0]]
     there = ", ".join(sorted(found or known)) or "none"

@@ -27,6 +27,7 @@ from ....base.settings import (
 from ....base.slices.generations import gke_label, shape_text
 from ....process.group.coordinator import SECRET
 from ...record import Record
+from . import pathways
 from .settings import PodSettings
 from .start import END, HERE, SENT
 
@@ -64,9 +65,9 @@ def name_of(record: Record) -> str:
     """The name of the JobSet, its service and its Secrets.
 
     The label of process 0's address, ``NAME-worker-0-0.NAME``, may have 63 characters; with an id
-    of a record it has 58.
+    of a record it has 58. With Pathways it is ``NAME-pathways-head-0-0.NAME``, and has 63.
     """
-    return f"pr-{record.id.lower()}"
+    return f"{'p' if record.settings.get('pathways') else 'pr'}-{record.id.lower()}"
 
 
 def folder_of(target: PodSettings, record: Record) -> str:
@@ -93,10 +94,11 @@ def objects(target: PodSettings, record: Record, sent: Sent | None = None) -> li
         }
         for end in KEYS
     ]
+    jobset = _jobset(target, record)
     return [
         *secrets,
         *([] if target.no_network_policy else [_network_policy(target, record)]),
-        _jobset(target, record),
+        pathways.jobset(target, folder_of(target, record), jobset) if target.pathways else jobset,
     ]
 
 
@@ -112,7 +114,7 @@ def _jobset(target: PodSettings, record: Record) -> dict[str, Any]:
     if target.queue:
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = target.queue
     metadata["annotations"] = {NOTED: noted(record)}
-    if slices > 1:  # else the pods of one slice may lie in several
+    if slices > 1 and not target.pathways:  # else the pods of one slice may lie in several
         metadata["annotations"][_EXCLUSIVE] = "cloud.google.com/gke-nodepool"
     lifetime = {} if target.lifetime is None else {"activeDeadlineSeconds": _seconds(target)}
     return {
@@ -263,7 +265,7 @@ def _environment(target: PodSettings, record: Record) -> Iterator[dict[str, Any]
     for variable, label in labels.items():
         path = f"metadata.labels['{JOBSET}/{label}']"
         yield {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    yield {"name": COUNT, "value": str(target.slices * target.pods)}
+    yield {"name": COUNT, "value": "1" if target.pathways else str(target.slices * target.pods)}
     yield {"name": JOB, "value": record.id}
     key = {"name": name_of(record), "key": "secret"}
     yield {"name": SECRET, "valueFrom": {"secretKeyRef": key}}

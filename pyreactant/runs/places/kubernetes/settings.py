@@ -52,6 +52,9 @@ class PodSettings(Processes):
     slices: int = option(1, "Number of slices.", "Devices")
     nodes: int = option(1, "Number of nodes.", "Devices")
     gpus_per_node: int | None = option(None, "GPUs of each node.", "Devices")
+    pathways: bool = option(
+        False, "Use the slices through Pathways, whose own files need --store.", "Devices"
+    )
     context: str | None = option(
         None, "Context of the kubeconfig.", "Kubernetes", shown="the current one"
     )
@@ -174,6 +177,21 @@ class PodSettings(Processes):
             raise InvalidArgumentError(
                 f"GKE has no nodes with {slices.generation}; choose v4, v5e, v5p, v6e or tpu7x"
             )
+        if self.pathways and slices is None:
+            raise InvalidArgumentError(
+                f"{argument('pathways')} needs {argument('accelerator_type')}, such as v6e-16"
+            )
+        if self.pathways and self.store is None:
+            raise InvalidArgumentError(
+                f"{argument('pathways')} needs {argument('store')}, such as gs://mine/jobs, for "
+                "Pathways' own files"
+            )
+        for name in ("platform", "devices_per_process"):
+            if self.pathways and getattr(self, name) is not None:
+                raise InvalidArgumentError(
+                    f"through Pathways one process has all devices of all slices; leave out "
+                    f"{argument(name, getattr(self, name))}"
+                )
         fitting = {"tpu"} if slices else {"gpu"} if self.gpus_per_node else {"cpu"}
         if self.platform is not None and self.platform not in fitting:
             raise InvalidArgumentError(
@@ -192,7 +210,7 @@ class PodSettings(Processes):
             for f in fields(Processes)
             if changed[f.name] != f.default and f.name != "max_restarts"  # JobSet's
         }
-        if self.platform is None:
+        if self.platform is None and not self.pathways:  # which says it by JAX_PLATFORMS
             platform = "tpu" if self.accelerator_type else "gpu" if self.gpus_per_node else "cpu"
             changed["platform"] = platform
         return {**changed, "start_timeout": self.start_timeout}

@@ -15,6 +15,8 @@ from ...supervisor.cause import EXIT_CODES
 Object = dict[str, Any]
 
 _LABEL = "jobset.sigs.k8s.io/"
+PATHWAYS_WORKERS = "pathways-worker"
+"""The replicated job whose pods have the chips, and no process of ours."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _UNUSABLE = (
     "ErrImagePull",
@@ -24,6 +26,7 @@ _UNUSABLE = (
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
+    "CrashLoopBackOff",  # of Pathways' own, for ours never starts again in its pod
 )
 """Why a container waits for what may never come."""
 
@@ -33,14 +36,16 @@ def attempt_of(pod: Object) -> int:
     return int(pod["metadata"]["labels"].get(f"{_LABEL}restart-attempt", 0))
 
 
-def process_of(pod: Object, pods: int) -> int:
-    """The index of a pod's process.
+def process_of(pod: Object, pods: int) -> int | None:
+    """The index of a pod's process; None for one of Pathways' own.
 
     Args:
         pod: The pod.
         pods: Number of pods of a slice.
     """
     metadata = pod["metadata"]
+    if metadata["labels"].get(f"{_LABEL}replicatedjob-name") == PATHWAYS_WORKERS:
+        return None
     own = metadata.get("annotations", {}).get(_INDEX) or metadata["labels"][_INDEX]
     return int(metadata["labels"][f"{_LABEL}job-index"]) * pods + int(own)
 
@@ -57,6 +62,12 @@ def has_started(pod: Object) -> bool:
     """Whether a pod's container has a log."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return any("waiting" not in container.get("state", {"waiting": 1}) for container in statuses)
+
+
+def pods_of(jobset: Object) -> int:
+    """How many pods a JobSet has."""
+    jobs = jobset["spec"]["replicatedJobs"]
+    return sum(job["replicas"] * job["template"]["spec"]["completions"] for job in jobs)
 
 
 def status_of(jobset: Object, pods: Iterable[Object], jobs: Iterable[Object], each: int) -> Status:
@@ -84,7 +95,7 @@ def status_of(jobset: Object, pods: Iterable[Object], jobs: Iterable[Object], ea
         if (waits := _condition(pod, "PodScheduled", "False")) is not None:
             return Status("queued", str(waits.get("message") or waits["reason"]))
     why = next(disrupted(last), "") or next((why for _, why in unusable(last)), "")
-    started = len(last) >= wanted * each and all(map(has_started, last))
+    started = len(last) >= pods_of(jobset) and all(map(has_started, last))
     return Status("running" if started else "starting", why)
 
 
@@ -105,15 +116,19 @@ def disrupted(pods: Iterable[Object]) -> Iterator[str]:
             yield f"{name} is being deleted"
 
 
-def unusable(pods: Iterable[Object]) -> Iterator[tuple[Object, str]]:
-    """The pods whose container waits for what may never come, such as its image, and why."""
+def unusable(pods: Iterable[Object]) -> Iterator[tuple[str, str]]:
+    """The containers that wait for what may never come, such as an image: the name of each, why."""
     for pod in pods:
-        for container in pod.get("status", {}).get("containerStatuses", ()):
+        status = pod.get("status", {})
+        there = [
+            c for k in ("initContainerStatuses", "containerStatuses") for c in status.get(k, ())
+        ]
+        for container in there:
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in _UNUSABLE:
                 said = f": {waiting['message']}" if waiting.get("message") else ""
                 what = f"{pod['metadata']['name']} cannot run {container['image']}"
-                yield pod, f"{what}: {waiting['reason']}{said}"
+                yield container["name"], f"{what}: {waiting['reason']}{said}"
 
 
 def warnings(names: Container[str], events: Iterable[Object]) -> Iterator[str]:
@@ -163,6 +178,7 @@ def _failed(condition: Object, pods: Iterable[Object], jobs: Iterable[Object], e
         if (_condition(job, "Failed") or {}).get("reason") == "DeadlineExceeded":
             return _status("timeout", "the job reached its --deadline")
     ends = [(process_of(pod, each), pod, end) for pod in pods if (end := end_of(pod))]
+    ends = [entry for entry in ends if entry[0] is not None]
     for process, _, end in ends:
         if process == 0 and (said := _message(end)):
             return _status(str(said["cause"]), str(said["summary"]), int(said["exit_code"]))
