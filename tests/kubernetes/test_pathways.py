@@ -39,17 +39,16 @@ PRETENDED = """
 import sys
 from jax.extend.backend import ifrt_proxy
 from jaxlib import xla_client
-ifrt_proxy.get_client = lambda target, options: xla_client.make_cpu_client()
-import jax
+ifrt_proxy.get_client = lambda target, options: xla_client.make_cpu_client(num_devices=8)
 import numpy as np
 import pyreactant as pr
 
 
 def train(word):
     pr.initialize()
-    sharding = pr.NamedSharding(pr.Mesh((1,), ("x",)), ("x",))
-    array = pr.device_put(np.arange(4.0, dtype=np.float32), sharding)
-    print("backend", jax.default_backend(), pr.num_processes(), flush=True)
+    sharding = pr.NamedSharding(pr.Mesh((8,), ("x",)), ("x",))
+    array = pr.device_put(np.arange(16.0, dtype=np.float32), sharding)
+    print("processes", pr.num_processes(), "devices", len(pr.devices()), flush=True)
     if word == "raises":
         raise ValueError("no data")
     return float(array.gather().sum())
@@ -257,17 +256,17 @@ def test_a_job_has_its_value_log_and_end(
     cluster: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = pr.submit("train.py:train", ["works"], on=TARGET)
-    assert job.result(timeout=600) == 6.0
+    assert job.result(timeout=600) == 120.0
     assert job.status().state == "done"
     log = "".join(job.logs())
-    assert "backend proxy 1\n" in log or "backend cpu 1\n" in log, log
+    assert "processes 1 devices 8\n" in log, log
     assert "through Pathways this process has all devices" in log
     assert sorted(file.name for file in job.folder.glob("**/process-*.log")) == ["process-0.log"]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     adopt(f"p-{job.id.lower()}")
     there = pr.Job.find(job.id)
     assert there.target == TARGET
-    assert there.result(timeout=600) == 6.0
+    assert there.result(timeout=600) == 120.0
     there.target.discard(there.record)
     until(lambda: cluster.objects == {})
 
@@ -281,9 +280,11 @@ def test_a_job_that_raises_is_not_started_again(cluster: Api) -> None:
     assert job.cancel().state == "failed"
 
 
-def test_a_job_is_cancelled(cluster: Api, tmp_path: Path) -> None:
+def test_a_job_is_cancelled(cluster: Api, pods: Storage) -> None:
     Path("sleeps.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(300)\n")
     job = pr.submit(["sleeps.py"], on=TARGET)
     until(lambda: job.status().state == "running" and "here" in "".join(job.logs()))
+    assert pods.objects, "process 0 has tried its folder"
+    pods.objects[f"jobs/{job.id}/pathways/scratch"] = next(iter(pods.objects.values()))
     assert job.cancel().state == "cancelled"
-    assert cluster.objects == {}
+    assert (cluster.objects, pods.objects) == ({}, {})

@@ -317,7 +317,7 @@ def _register_proxy(group: ProcessGroup, options: StartOptions) -> None:
         if value is not None:
             raise InvalidArgumentError(
                 f"{argument(name, value)} does not go with Pathways (JAX_PLATFORMS=proxy), whose "
-                f"proxy gives one process all devices and caches what it compiles; leave it out"
+                "proxy gives one process all devices and caches what it compiles; leave it out"
             )
     try:
         import pathwaysutils

@@ -15,7 +15,7 @@ from ...supervisor.cause import EXIT_CODES
 Object = dict[str, Any]
 
 _LABEL = "jobset.sigs.k8s.io/"
-PATHWAYS_WORKERS = "pathways-worker"
+_WORKERS_OF_PATHWAYS = "pathways-worker"
 """The replicated job whose pods have the chips, and no process of ours."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _UNUSABLE = (
@@ -44,7 +44,7 @@ def process_of(pod: Object, pods: int) -> int | None:
         pods: Number of pods of a slice.
     """
     metadata = pod["metadata"]
-    if metadata["labels"].get(f"{_LABEL}replicatedjob-name") == PATHWAYS_WORKERS:
+    if metadata["labels"].get(f"{_LABEL}replicatedjob-name") == _WORKERS_OF_PATHWAYS:
         return None
     own = metadata.get("annotations", {}).get(_INDEX) or metadata["labels"][_INDEX]
     return int(metadata["labels"][f"{_LABEL}job-index"]) * pods + int(own)
