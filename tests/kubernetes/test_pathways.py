@@ -90,6 +90,14 @@ def test_its_one_process_is_in_the_head() -> None:
     assert not any("PYREACTANT_JOB" in environ for _, environ in workers)
 
 
+def test_a_launcher_of_several_does_not_run_each_alone() -> None:
+    said = "Pathways says that this process is the only one, but WORLD_SIZE=2, RANK=1"
+    with pytest.raises(pr.InvalidArgumentError, match=said):
+        resolve(environ={**PROXY, "RANK": "1", "WORLD_SIZE": "2"})
+    assert resolve(environ={"JAX_PLATFORMS": "proxy,cpu"}).source == "Pathways"
+    assert resolve(environ={"JAX_PLATFORMS": "cpu"}).source == "one process"
+
+
 def test_what_is_ours_in_its_pods() -> None:
     jobset = jobset_of(documents("pathways"))
     head, workers = head_and_workers(jobset)
