@@ -46,6 +46,7 @@ def test_json() -> None:
     assert names == [
         "arguments",
         "environment",
+        "Pathways",
         "JobSet",
         "Slurm",
         "Open MPI",
