@@ -126,8 +126,8 @@ class Folder:
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         path = f"/upload/storage/v1/b/{self._bucket}/o?{urlencode(query)}"
         status, said = self._answer("POST", path, what, headers, content)
-        if status not in (200, 412):  # it is there, and has the same content
-            raise self._refusal(status, said, what)
+        if status != 412:  # it is there, and has the same content
+            self._read(status, said, what)
         return name
 
     def get(self, name: str, into: BinaryIO) -> None:
@@ -159,10 +159,8 @@ class Folder:
         what = f"delete what is in {self}"
         while True:
             query = urlencode({"prefix": f"{self._key}/", "fields": "items/name"})
-            status, said = self._answer("GET", f"{self._objects}?{query}", what)
-            if status != 200:
-                raise self._refusal(status, said, what)
-            if not (names := [item["name"] for item in json.loads(said).get("items", ())]):
+            found = self._read(*self._answer("GET", f"{self._objects}?{query}", what), what)
+            if not (names := [item["name"] for item in found.get("items", ())]):
                 return
             for name in names:
                 path = f"{self._objects}/{quote(name, safe='')}"
@@ -209,6 +207,18 @@ class Folder:
         raise RequirementError(
             f"Cloud Storage does not answer now to {what} ({trouble}); see whether this machine "
             f"reaches {self._server}, and try again"
+        )
+
+    def _read(self, status: int, said: bytes, what: str) -> dict[str, Any]:
+        """What an answer says that is to be a success."""
+        if status != 200:
+            raise self._refusal(status, said, what)
+        with contextlib.suppress(ValueError):
+            if isinstance(read := json.loads(said), dict):
+                return read
+        raise RequirementError(
+            f"{self._server} gave no answer of Cloud Storage to {what}, but {_said(said)!r}; see "
+            "whether a proxy leads elsewhere"
         )
 
     def _refusal(self, status: int, said: bytes, what: str) -> PyReactantError:

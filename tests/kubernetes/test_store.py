@@ -218,6 +218,22 @@ def test_an_upload_that_is_cut_leaves_nothing(api: Api, bucket: Storage) -> None
     assert "Cloud Storage does not answer now to write" in said
 
 
+def test_an_answer_of_a_proxy(api: Api, bucket: Storage) -> None:
+    bucket.faults = [200]
+    said = refusal(pr.RequirementError, api, bucket)
+    assert f"{bucket.url} gave no answer of Cloud Storage to write {STORE}/" in said
+    assert said.endswith("but ''; see whether a proxy leads elsewhere")
+
+
+def test_what_a_lost_job_has_stored(api: Api, bucket: Storage) -> None:
+    job = submitted()
+    api.objects.clear()
+    assert job.status().state == "lost"
+    assert bucket.objects
+    assert job.cancel().state == "lost"
+    assert bucket.objects == {}
+
+
 def test_a_cluster_that_refuses_leaves_nothing(api: Api, bucket: Storage) -> None:
     assert "does not allow to create jobsets/pr-" in refusal(
         pr.RequirementError, api, bucket, context="viewer"
