@@ -36,7 +36,8 @@ STORE = "gs://bucket/jobs"
 THROUGH = "--pathways", "--store", STORE
 PROXY = {"JAX_PLATFORMS": "proxy", "JAX_BACKEND_TARGET": "grpc://localhost:29000"}
 PRETENDED = """
-import sys
+import os
+import signal
 from jax.extend.backend import ifrt_proxy
 from jaxlib import xla_client
 ifrt_proxy.get_client = lambda target, options: xla_client.make_cpu_client(num_devices=8)
@@ -49,7 +50,9 @@ def train(word):
     sharding = pr.NamedSharding(pr.Mesh((8,), ("x",)), ("x",))
     array = pr.device_put(np.arange(16.0, dtype=np.float32), sharding)
     print("processes", pr.num_processes(), "devices", len(pr.devices()), flush=True)
-    if word == "raises":
+    if word == "fails" and os.environ["PYREACTANT_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if word == "fails":
         raise ValueError("no data")
     return float(array.gather().sum())
 """
@@ -279,13 +282,17 @@ def test_a_job_has_its_value_log_and_end(
     until(lambda: cluster.objects == {})
 
 
-def test_a_job_that_raises_is_not_started_again(cluster: Api) -> None:
-    job = pr.submit("train.py:train", ["raises"], on=TARGET)
+def test_a_job_starts_again_after_a_loss_and_not_after_an_exception(cluster: Api) -> None:
+    target = Kubernetes(**{**TARGET.settings(), "max_restarts": 3})
+    job = pr.submit("train.py:train", ["fails"], on=target)
     with pytest.raises(pr.RemoteError, match="no data"):
         job.result(timeout=600)
     status = job.status()
     assert (status.state, status.cause, status.exit_code) == ("failed", "user", 1)
     assert job.cancel().state == "failed"
+    (run,) = cluster.runs.values()
+    assert (run.state["attempt"], run.state["counted"]) == (1, 1)
+    assert "processes 1 devices 8\n" in "".join(job.logs())
 
 
 def test_a_job_is_cancelled(cluster: Api, pods: Storage) -> None:

@@ -20,12 +20,15 @@ from ....base.errors import (
     code_of,
 )
 from ....base.say import say
+from ....base.settings import JOB_RESTARTS
 from ....base.storage import Folder, login_of_machine
 from ....process.group import resolve
 from ....process.group.cloud_tpu import megascale_of_jobset
+from ....process.group.group import env_int
 from ...record import report_in
 from ...supervisor import RunOptions, supervise
 from ...supervisor.metrics import FILE as METRICS
+from ...supervisor.options import run_folder
 from .brought import MOST, TooLargeError, sent
 from .manifest import GRACE, ON_FAILURE
 from .start import END, HERE
@@ -60,8 +63,9 @@ def main() -> None:
             stored.check()
         code = supervise(_options(json.loads(sys.argv[1])))
         if first:
-            end = _report(folder)
-            _send(folder, stored)
+            own = run_folder(folder, env_int(JOB_RESTARTS) or 0)
+            end = _report(own)
+            _send(own, stored)
         alone = any(folder.glob("**/report-process-*"))
         asked = signal.SIGTERM in _read(signals)
         code, wait = end_of(code, first=first, alone=alone, asked=asked)
