@@ -30,6 +30,7 @@ from .bounds.tracked import UnknownOperationError
 from .bounds.typical import Typical, TypicalVerdict
 from .bounds.verdict import BY_FLOAT32, Verdict, join
 from .execute import CaseRun, digest
+from .faults.alteration import Cuts
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.operations import Operations
 from .faults.subject import Oracle, Subject
@@ -220,14 +221,14 @@ def _operations(run: CaseRun, number: int, sources: Sequence[Source]) -> Operati
     of_class, largest = run.case.of_class, max((math.prod(x.shape) for x in sources), default=0)
     if of_class is None:
         return None
-    mesh = run.plans[f"output {number}"].sharding.mesh
+    plan = run.plans[f"output {number}"]
 
     def arrays() -> list[np.ndarray]:
         read = (source.read(whole_index(source.shape)) for source in sources)
         return [array if array.dtype.kind in "biu" else wide(array) for array in read]
 
-    counts = (*mesh.shape, mesh.size)
-    return Operations(of_class, number, arrays, counts, small=largest <= _LARGEST)
+    cuts = Cuts(plan.sharding.mesh.shape, plan.sharding.cuts(len(plan.shape)))
+    return Operations(of_class, number, arrays, cuts, small=largest <= _LARGEST)
 
 
 def _local_bytes(run: CaseRun) -> int:

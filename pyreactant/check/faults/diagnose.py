@@ -176,7 +176,8 @@ def diagnose(
 ) -> Diagnosis:
     """One diagnosis from the verdicts of all processes about one program on one runtime.
 
-    If several arrays are wrong, the diagnosis is about the first: inputs come before outputs.
+    If several arrays are wrong, the diagnosis is about the first input, or else about the first
+    output with a kind of fault.
 
     Args:
         verdicts: Results of `check_inputs` and `check_blocks` on every process, in any order.
@@ -191,7 +192,7 @@ def diagnose(
     by_array: dict[str, list[BlockVerdict]] = {name: [] for name in plans}
     for verdict in verdicts:
         by_array[verdict.array].append(verdict)
-    name = next((n for n, found in by_array.items() if any(not v.passed for v in found)), None)
+    name = _shown(by_array)
     what = f"{program} on {runtime}"
     if name is None and copies:
         places = [(one.array, one.process, one.device) for some in copies for one in some]
@@ -240,6 +241,28 @@ def diagnose(
         devices=devices,
         text="; ".join(parts),
     )
+
+
+def _shown(by_array: Mapping[str, Sequence[BlockVerdict]]) -> str | None:
+    """The array that the diagnosis is about; None if all are right.
+
+    A single number may show no kind of fault where another output does.
+    """
+    wrong = {
+        name: [verdict for verdict in found if not verdict.passed]
+        for name, found in by_array.items()
+    }
+    names = [name for name, found in wrong.items() if found]
+    known = [
+        name
+        for name in names
+        if name.startswith("input")
+        or all(kind not in _NAMELESS for verdict in wrong[name] for kind in verdict.kinds)
+    ]
+    return next(iter([*known, *names]), None)
+
+
+_NAMELESS = (Kind.UNKNOWN, Kind.TYPICAL)
 
 
 def _of_right_blocks(kind: Kind, places: list[tuple[str, int, int]], text: str) -> Diagnosis:

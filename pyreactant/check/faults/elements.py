@@ -18,6 +18,7 @@ from ..oracle.oracle import OutputOracle
 from ..oracle.sources import Rounded, Stale, beside, exchanged
 from ..records.verdict import Kind
 from ..regions import around, within
+from .alteration import plain_numbers
 from .subject import Reason, Wrong, explains, fits
 
 _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
@@ -126,6 +127,9 @@ def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
     shown = f"{size:.6g}" if isinstance(size, float) else f"({size:.6g})"
     text = f"it is {shown} times the right value{beside}"
     hidden = abs(size) < _NOTHING or abs(size - 1) < _ROUNDED
+    if isinstance(size, float) and wrong.subject.operations is not None:
+        # A number that nobody writes is computed, perhaps from the inputs.
+        hidden |= next(plain_numbers(size, slack * abs(size)), None) is None
     kind = Kind.UNKNOWN if hidden else Kind.FACTOR
     return _variance(wrong, size, slack, beside) or (kind, text)
 
@@ -299,17 +303,27 @@ def lower_precision(wrong: Wrong) -> Iterator[Reason]:
 
 
 def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
-    """How the errors of a tile resemble those of shorter inputs; "" if they do not."""
+    """How the errors of a tile resemble those of shorter factors; "" if they do not."""
+    for text, by in _shortened(wrong, value):
+        alike = np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0
+        if alike and _norm(error) < _AS_LARGE * _norm(by):
+            return text
+    return ""
+
+
+def _shortened(wrong: Wrong, value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """How far shorter inputs, or factors of products, move the right values, and in words."""
     count = len(wrong.oracle.sources) if isinstance(wrong.oracle, OutputOracle) else 0
     numbers: list[int | None] = [None, *(range(count) if count > 1 else ())]
     for name, number in itertools.product(_shorter(wrong.values.dtype), numbers):
-        by = _changed(wrong, value, _SHORTER[name], number)
-        alike = np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0
-        if alike and _norm(error) < _AS_LARGE * _norm(by):
-            tf32 = ", or to TF32" if name == "float16" else ""
-            which = "inputs" if number is None else f"input {number}"
-            return f"it is what rounding {which} to {name} gives{tf32}"
-    return ""
+        tf32 = ", or to TF32" if name == "float16" else ""
+        which = "inputs" if number is None else f"input {number}"
+        text = f"it is what rounding {which} to {name} gives{tf32}"
+        yield text, _changed(wrong, value, _SHORTER[name], number)
+    operations = wrong.subject.operations
+    for text, result in () if operations is None else operations.shorter():
+        with np.errstate(all="ignore"):
+            yield text, wide(result[wrong.tile]) - value
 
 
 def _changed(wrong: Wrong, value: np.ndarray, bits: int, number: int | None) -> np.ndarray:

@@ -280,12 +280,13 @@ def block_verdict(
     matches, parts = None, []
     if not verdict.passed:
         assert subject is not None
+        wrong = Wrong(subject, shard.device.position, shard.data, shard.index, verdict)
         if verdict.typical is not None and verdict.typical.only:
-            # A kind is told by the derived bound, and the values are within it.
-            reasons = [(Kind.TYPICAL, typical_text(verdict.typical))]
+            # Within the derived bound, only an operation of the oracle shows more.
+            exact = [r for r in _fitting([altered_operation], wrong) if r[0] != Kind.UNKNOWN]
+            reasons = exact or [(Kind.TYPICAL, typical_text(verdict.typical))]
             blocks: list[Index] = []
         else:
-            wrong = Wrong(subject, shard.device.position, shard.data, shard.index, verdict)
             reasons, blocks = explain(wrong)
         matches = [plain_index(index) for index in blocks]
         parts = [_error_text(verdict)]

@@ -6,6 +6,7 @@ results. Its arguments are NumPy arrays of a class that numbers the operations o
 
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,53 +15,55 @@ import numpy as np
 
 from ...arrays.dtypes import wide
 from ...base.imports import users_line
+from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.tracked import UnknownOperationError
 from ..records.verdict import Kind
-from .subject import Reason, Wrong, explains, fits
+from .alteration import Alteration, Cuts, plain_numbers
+from .rules import is_epsilon
+from .subject import Reason, Wrong, explains
+from .watched import Pick, Replay
 
 _PATIENCE = 5.0
 """Seconds of processor time that the altered runs of an output may take."""
 
-_MOST_PARTS = 8
-
-_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-
-_SMALL = 2e-3
-"""A constant summand up to this is an epsilon."""
+_KEPT = 2**23
+"""Numbers of altered results that are kept for the other blocks of an output."""
 
 _AS_NEAR = 1.5
 """Alterations that are this much farther off than the nearest one explain the values as well."""
-
-Alteration = tuple[Kind, str, Callable[..., Any]]
-"""A kind, how an operation differs, and what it then gives."""
-
-Rule = Callable[[tuple[Any, ...], dict[str, Any], Sequence[int]], Iterator[Alteration]]
-"""The alterations of a call; the last argument has the numbers of parts of a sharded dimension."""
-
 
 _Choice = dict[int, Reason]
 """Alterations by the numbers of their operations."""
 
 
+class _Family(NamedTuple):
+    """Alterations of the same operations that differ in the part of an array only.
+
+    Attributes:
+        kind: Their kind.
+        text: What they have in common.
+        choices: Each of them.
+    """
+
+    kind: Kind
+    text: str
+    choices: list[_Choice]
+
+
 class _Match(NamedTuple):
-    """An alteration that explained a block: how, the whole result, and how far it is off."""
+    """An alteration that explained a block: how, its result, and how far that is off."""
 
-    choice: _Choice
     reason: Reason
-    result: np.ndarray
+    result: np.ndarray | None
     off: float
-
-    def is_sibling(self, choice: _Choice) -> bool:
-        """Whether a choice is of the same operations and kind, as another part of a sum."""
-        same = choice.keys() == self.choice.keys()
-        return same and next(iter(choice.values()))[0] == self.reason[0]
+    family: _Family | None = None
 
 
 class _Step(NamedTuple):
     """An operation: its alterations, and the line of the user's file that called it."""
 
-    reasons: list[Reason]
+    ways: list[Alteration]
     line: str
 
 
@@ -71,7 +74,7 @@ class Operations:
         of_class: Computes all outputs with arrays of a class (`Case.of_class`).
         number: Number of the output.
         arrays: The arguments, whole.
-        counts: Sizes of the mesh, into which a summed dimension may be cut.
+        cuts: How the mesh may cut arrays.
         small: Whether the arguments are so small that the oracle may run many times.
     """
 
@@ -80,60 +83,126 @@ class Operations:
         of_class: Callable[[Sequence[np.ndarray], type], tuple[np.ndarray, ...]],
         number: int,
         arrays: Callable[[], Sequence[np.ndarray]],
-        counts: Sequence[int],
+        cuts: Cuts,
         *,
         small: bool = True,
     ) -> None:
         self._of_class, self._number, self._small = of_class, number, small
         self._arrays = functools.cache(arrays)
-        self._counts = sorted({n for n in counts if 1 < n <= _MOST_PARTS})
+        self._cuts = cuts
         self._matched: list[_Match] = []
-        self._spent = 0.0
+        self._results: dict[tuple[tuple[int, Reason], ...], np.ndarray | None] = {}
+        self._guards: set[int] = set()
+        self._room, self._runs, self._spent, self._each = _KEPT, 0, 0.0, 0.0
 
     def explain(self, wrong: Wrong) -> list[Reason]:
         """The alterations that give the values of a block, one of each kind, the nearest first."""
-        known = [_match(wrong, m.choice, m.reason, m.result, 1) for m in self._matched]
-        fitting = [match for match in known if match is not None]
+        target = _Target(wrong)
+        fitting = [
+            match
+            for match in (
+                target.match(old.reason, old.result, 1)
+                for old in self._matched
+                if old.result is not None
+            )
+            if match is not None
+        ]
         if not fitting:
-            fitting = self._tried(wrong)
+            like = [match.family for match in self._matched if match.family is not None]
+            fitting = (
+                self._tried(target, like)
+                or self._tried(target, self._families)
+                or self._with_other_constants(target)
+            )
             self._matched += fitting
         fitting.sort(key=lambda match: match.off)
         near = [m.reason for m in fitting if m.off <= _AS_NEAR * fitting[0].off]
         return [*{reason[0]: reason for reason in reversed(near)}.values()][::-1]
 
-    def _tried(self, wrong: Wrong) -> list[_Match]:
-        """All alterations that explain a block; those like one that matched before come first."""
-        choices = _choices(self._steps)
-        like = [c for c in choices if any(match.is_sibling(c) for match in self._matched)]
+    def shorter(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The output with the factors of products in a shorter type, and how."""
+        for family in self._in_shorter:
+            for choice in family.choices:
+                result = self._result(choice)
+                if result is not None:
+                    yield self._reason(family, choice)[1], result
+
+    def _tried(self, target: "_Target", families: Sequence[_Family]) -> list[_Match]:
+        """All alterations that explain a block; combinations of them only if none does."""
+        count = sum(len(family.choices) for family in families)
         fitting: list[_Match] = []
-        for choice in [*like, *(c for c in choices if c not in like)]:
-            if self._spent > _PATIENCE or (fitting and like and choice not in like):
-                break
-            result = self._run(functools.partial(self._chosen, choice, itertools.count()))
-            first, (kind, text) = next(iter(choice.items()))
-            line = self._steps[first].line
-            reason = kind, f"the oracle gives these values {text}{f' ({line})' * bool(line)}"
-            if result is not None:
-                match = _match(wrong, choice, reason, result, len(choices))
-                fitting += [] if match is None else [match]
+        for family in families:
+            for choice in family.choices:
+                reason = self._reason(family, choice)
+                match = target.match(reason, self._result(choice), count)
+                fitting += [] if match is None else [match._replace(family=family)]
+        for combined in (_mixed, _added):
+            if not fitting:
+                fitting = [
+                    match._replace(family=family)
+                    for family in families
+                    if len(family.choices) > 1
+                    for match in self._combined(target, family, combined, count)
+                ]
         return fitting
 
+    def _combined(
+        self, target: "_Target", family: _Family, combined: Any, count: int
+    ) -> Iterator[_Match]:
+        results = [self._result(choice) for choice in family.choices]
+        alike = [r for r in results if r is not None and r.shape == target.wrong.shape]
+        if len(alike) < len(results):
+            return
+        line = self._line(family.choices[0])
+        for how, result, more in combined(target.wrong, family, alike):
+            reason = family.kind, f"the oracle gives these values {family.text}, {how}{line}"
+            match = target.match(reason, result, count * more)
+            if match is not None:
+                yield match._replace(result=None)
+
+    def _reason(self, family: _Family, choice: _Choice) -> Reason:
+        text = next(iter(choice.values()))[1]
+        return family.kind, f"the oracle gives these values {text}{self._line(choice)}"
+
+    def _line(self, choice: _Choice) -> str:
+        line = self._steps[next(iter(choice))].line
+        return f" ({line})" * bool(line)
+
+    def _result(self, choice: _Choice) -> np.ndarray | None:
+        """The output with some operations altered; None if the oracle cannot run."""
+        key = tuple(choice.items())
+        if key in self._results:
+            return self._results[key]
+        if self._spent > _PATIENCE:
+            return None
+        result = self._run(Replay(functools.partial(self._chosen, choice, ()), self._cuts))
+        size = 1 if result is None else result.size
+        if size <= self._room:
+            self._room -= size
+            self._results[key] = result
+        return result
+
     def _chosen(
-        self, choice: _Choice, steps: Iterator[int], alterations: Iterator[Alteration]
+        self,
+        choice: _Choice,
+        constant: tuple[float, ...],
+        number: int,
+        alterations: Iterator[Alteration],
     ) -> Callable[[], Any] | None:
-        """What to compute instead of the next operation; None if it stays.
+        """What to compute instead of an operation; None if it stays.
 
         Raises:
             UnknownOperationError: It is another operation than the one that had this number,
                 because the oracle took another branch after an altered one.
         """
-        number = next(steps)
         reason = choice.get(number)
         if reason is None:
             return None
         if users_line() != self._steps[number].line:
             raise UnknownOperationError("the oracle took another branch")
-        return next((new for kind, text, new in alterations if (kind, text) == reason), None)
+        ways = (way for way in alterations if (way.kind, way.text) == reason)
+        way = next(ways, None)
+        return None if way is None else functools.partial(way.new, *constant)
 
     @property
     def known(self) -> bool:
@@ -151,72 +220,258 @@ class Operations:
         if not self._small:
             return None
 
-        def note(alterations: Iterator[Alteration]) -> None:
-            steps.append(_Step([(kind, text) for kind, text, _ in alterations], users_line()))
+        def note(number: int, alterations: Iterator[Alteration]) -> None:
+            ways = [way._replace(new=_forgotten) for way in alterations]
+            steps.append(_Step(ways, users_line() if ways else ""))
 
-        ran = self._run(note)
+        replay = Replay(note, self._cuts)
+        ran = self._run(replay)
+        self._guards = replay.guards
         is_seen = steps or ran is not None
         return steps if is_seen and self._spent <= _PATIENCE / 20 else None
 
-    def _run(self, choose: Callable[[Iterator[Alteration]], Any]) -> np.ndarray | None:
-        """The output of the oracle, with one operation altered; None if the oracle cannot run."""
-        start, watched = time.thread_time(), _watched(choose, self._counts)
+    @functools.cached_property
+    def _families(self) -> list[_Family]:
+        short = Kind.LOWER_PRECISION
+        return _families(self._steps, lambda w: w.constant is None and w.kind != short)
+
+    @functools.cached_property
+    def _in_shorter(self) -> list[_Family]:
+        return _families(self._steps, lambda w: w.kind == Kind.LOWER_PRECISION)
+
+    def _run(self, replay: Replay) -> np.ndarray | None:
+        """The output of a run of the oracle; None if it cannot run."""
+        # To ask for the time takes as long as a small oracle.
+        timed = self._runs % _TIMED == 0
+        start = time.thread_time() if timed else 0.0
         try:
             with np.errstate(all="ignore"):
-                return np.asarray(self._of_class(self._arrays(), watched)[self._number])
+                return np.asarray(self._of_class(self._arrays(), replay.of_class())[self._number])
         except UnknownOperationError:
             return None
         finally:
-            self._spent += time.thread_time() - start
+            if timed:
+                self._each = time.thread_time() - start
+            self._runs += 1
+            self._spent += self._each
+
+    def _with_other_constants(self, target: "_Target") -> list[_Match]:
+        """The matches of the oracle with another constant."""
+        fitting: list[_Match] = []
+        for number, step in enumerate(self._steps):
+            for way in step.ways:
+                if way.constant is not None and not fitting:
+                    fitting += self._with_other(target, number, way, way.constant)
+        return fitting
+
+    def _with_other(
+        self, target: "_Target", number: int, way: Alteration, c: float
+    ) -> Iterator[_Match]:
+        """The match with the constant that gives the values best, by Gauss and Newton."""
+        choice = {number: (way.kind, way.text)}
+
+        def at(value: float) -> np.ndarray:
+            pick: Pick = functools.partial(self._chosen, choice, (value,))
+            result = None if self._spent > _PATIENCE else self._run(Replay(pick, self._cuts))
+            if result is None or result.shape != target.wrong.shape:
+                raise LookupError("the oracle cannot run with another constant")
+            return result
+
+        got, tile = wide(target.wrong.values), target.wrong.tile
+        value, result, apart, slope = c, at(c), math.inf, np.zeros(())
+        for _ in range(_STEPS):
+            rest = got - result[tile]
+            size = float(np.linalg.norm(rest))
+            if not size < apart * _NEARER:
+                break
+            apart = size
+            more = 1e-4 * abs(value)
+            slope = (at(value + more) - result)[tile] / more
+            square = float(np.vdot(slope, slope).real)
+            if not 0 < square < math.inf:
+                break
+            value += float(np.vdot(slope, rest).real) / square
+            result = at(value)
+        kind, known = way.kind, target.resolution(slope)
+        if number in self._guards and is_epsilon(c, guards=True):
+            kind = Kind.EPSILON
+        # A constant that nobody writes may be anything else that moves as much.
+        for plain in plain_numbers(value, known) if known < abs(value) else ():
+            near = abs(plain / c - 1) < _NEAR or abs(plain) < _NOTHING * abs(c)
+            lost = kind == Kind.FACTOR and near
+            big = kind == Kind.EPSILON and not is_epsilon(plain, guards=True)
+            text = way.text.format(f"{plain:.6g}")
+            reason = (
+                Kind.UNKNOWN if lost or big else kind,
+                f"the oracle gives these values {text}{self._line(choice)}",
+            )
+            match = target.match(reason, at(plain), len(self._steps))
+            if match is not None:
+                yield match
+                return
 
 
-def _choices(steps: Sequence[_Step]) -> list[_Choice]:
-    """Each alteration by itself, and the same one of several operations that have it.
+def _forgotten() -> None:
+    """In place of what holds the arrays of a run."""
+
+
+_TIMED = 8
+"""Of so many runs of an oracle the time of one is measured."""
+
+_STEPS = 8
+"""Steps of the search for a constant."""
+
+_NEARER = 0.7
+"""A step that leaves more of the error than this leads nowhere."""
+
+_NEAR = 2.0**-8
+"""A factor that is nearer to 1 may be a constant in a shorter type."""
+
+_NOTHING = 1e-3
+"""A factor that is smaller leaves a part out."""
+
+
+_FEW = 8
+"""Wrong elements that are compared before all of a tile."""
+
+
+class _Target:
+    """A wrong block with what every candidate is compared with.
+
+    Args:
+        wrong: The block.
+    """
+
+    def __init__(self, wrong: Wrong) -> None:
+        self.wrong = wrong
+        right = wrong.right
+        if right.typical is not None:
+            right = right.limited(wrong.values)
+        self._bound = right.bound
+        self._few = np.flatnonzero(wrong.wrong)[:_FEW]
+        self._got = wrong.values.ravel()[self._few]
+        self._usual = 0.0
+        if self._bound is not None:
+            sizes = np.abs(right.numbers)
+            some = (sizes > 0) & np.isfinite(self._bound)
+            relative = self._bound[some] / sizes[some]
+            self._usual = float(np.median(relative)) if relative.size else 0.0
+
+    def resolution(self, slope: np.ndarray) -> float:
+        """How well a constant is known, with the change of the tile by it."""
+        if self._bound is None or not slope.any():
+            return math.inf
+        return float(np.sqrt(np.mean(self._bound**2) / np.mean(np.abs(slope) ** 2)))
+
+    def match(self, reason: Reason, result: np.ndarray | None, tries: int) -> _Match | None:
+        """The match if a result explains a block, also its elements that are right.
+
+        Other values than the right ones have the same relative bound, as far as is known.
+        """
+        wrong = self.wrong
+        if result is None or result.shape != wrong.shape:
+            return None
+        value = result[wrong.tile]
+        with np.errstate(all="ignore"):
+            if self._bound is None:
+                faulty = Expected(value.astype(wrong.values.dtype), None)
+            else:
+                few = value.ravel()[self._few]
+                near = np.maximum(self._bound.ravel()[self._few], self._usual * np.abs(few))
+                if wrong_elements(self._got, Expected(few, near)).any():
+                    return None
+                faulty = Expected(value, np.maximum(self._bound, self._usual * np.abs(value)))
+            if not explains(wrong.values, wrong.right, faulty, wrong.wrong, tries=tries):
+                return None
+            if wrong_elements(wrong.values, faulty).any():
+                return None
+            off = float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers)))
+            return _Match(reason, result, off)
+
+
+def _families(steps: Sequence[_Step], chosen: Callable[[Alteration], bool]) -> list[_Family]:
+    """Alterations of one operation, and the same ones of several that have them.
 
     One fault of a program may be in several operations, such as the dimension of a softmax.
     """
-    single: list[_Choice] = []
-    same: dict[Reason, _Choice] = {}
+    families: dict[tuple[tuple[int, ...], Kind, str], _Family] = {}
+    same: dict[Reason, tuple[str, list[int]]] = {}
+
+    def add(numbers: Sequence[int], reason: Reason, text: str) -> None:
+        key = tuple(numbers), reason[0], text
+        family = families.setdefault(key, _Family(reason[0], text, []))
+        family.choices.append(dict.fromkeys(numbers, reason))
+
     for number, step in enumerate(steps):
-        for reason in step.reasons:
-            single.append({number: reason})
-            same.setdefault(reason, {})[number] = reason
-    several = [choice for choice in same.values() if len(choice) > 1]
-    # Of many operations, as of several calls of a function, two that follow each other.
-    pairs = [
-        dict(pair)
-        for choice in several
-        if len(choice) > 2
-        for pair in itertools.pairwise(choice.items())
-    ]
-    return single + several + pairs
+        for way in filter(chosen, step.ways):
+            reason, text = (way.kind, way.text), way.family or way.text
+            add([number], reason, text)
+            numbers = same.setdefault(reason, (text, []))[1]
+            if number not in numbers:
+                numbers.append(number)
+    for reason, (text, numbers) in same.items():
+        for some in _several(numbers):
+            add(some, reason, text)
+    return list(families.values())
 
 
-def _match(
-    wrong: Wrong, choice: _Choice, reason: Reason, result: np.ndarray, tries: int
-) -> _Match | None:
-    """The match if a result explains a block, also its elements that are right.
+def _several(numbers: Sequence[int]) -> list[tuple[int, ...]]:
+    """All operations, those of one turn or line of a loop, and two that follow each other."""
+    count, some = len(numbers), []
+    for turns in (1, 2, 3, 4):
+        size = count // turns
+        if count % turns == 0 and size > 1:
+            some += [tuple(numbers[k : k + size]) for k in range(0, count, size)]
+        if count % turns == 0 and turns > 1:
+            some += [tuple(numbers[k::size]) for k in range(size)]
+    if 2 < count <= _MOST_PAIRS:
+        some += itertools.pairwise(numbers)
+    return list(dict.fromkeys(some))
 
-    Other values than the right ones have the same relative bound, as far as is known.
-    """
-    if result.shape != wrong.shape:
-        return None
-    value, right = result[wrong.tile], wrong.right
-    with np.errstate(all="ignore"):
-        if right.bound is None:
-            faulty = Expected(value.astype(wrong.values.dtype), None)
-        else:
-            sizes = np.abs(right.numbers)
-            relative = right.bound[sizes > 0] / sizes[sizes > 0]
-            usual = float(np.median(relative)) if relative.size else 0.0
-            faulty = Expected(value, np.maximum(right.bound, usual * np.abs(value)))
-        if not explains(wrong.values, right, faulty, wrong.wrong, tries=tries):
-            return None
-        if not fits(wrong.values, faulty):
-            return None
-        return _Match(
-            choice, reason, result, float(np.nansum(np.abs(wide(wrong.values) - faulty.numbers)))
+
+_MOST_PAIRS = 16
+"""Of more operations that have the same alteration, pairs are not tried."""
+
+
+def _mixed(
+    wrong: Wrong, family: _Family, results: Sequence[np.ndarray]
+) -> Iterator[tuple[str, np.ndarray, int]]:
+    """Another part in each place of the result, as where devices have other shares of it."""
+    value, more = np.array(results[0]), 1
+    right, got = wrong.right.numbers, wide(wrong.values)
+    value[wrong.tile] = right
+    for piece in _pieces(wrong):
+        inside = tuple(
+            slice(s.start - t.start, s.stop - t.start)
+            for s, t in zip(piece, wrong.tile, strict=True)
         )
+        if wrong.wrong[inside].any():
+            with np.errstate(all="ignore"):
+                off = [float(np.nansum(np.abs(r[piece] - got[inside]))) for r in results]
+            value[piece] = results[int(np.argmin(off))][piece]
+            more *= len(results)
+    yield "another one in each part of the result", value, more
+
+
+def _pieces(wrong: Wrong) -> Iterator[tuple[slice, ...]]:
+    """The tile, cut where a mesh may cut its array."""
+    most = len(wrong.subject.plan.sharding.mesh.device_ids)
+    each = []
+    for size, own in zip(wrong.shape, wrong.tile, strict=True):
+        step = size // most if size % most == 0 else size
+        ends = [own.start, *range((own.start // step + 1) * step, own.stop, step), own.stop]
+        each.append([slice(a, b) for a, b in itertools.pairwise(ends)])
+    yield from itertools.product(*each)
+
+
+def _added(
+    wrong: Wrong, family: _Family, results: Sequence[np.ndarray]
+) -> Iterator[tuple[str, np.ndarray, int]]:
+    """What devices compute from their own parts, and then add up."""
+    if family.kind == Kind.MISSING_REDUCTION:
+        total = np.sum(results, axis=0)
+        yield "and then the mean over all parts", total / len(results), 2
+        yield "and then the sum over all parts", total, 2
 
 
 def altered_operation(wrong: Wrong) -> Iterator[Reason]:
@@ -224,358 +479,3 @@ def altered_operation(wrong: Wrong) -> Iterator[Reason]:
     operations = wrong.subject.operations if wrong.output else None
     if operations is not None:
         yield from operations.explain(wrong)
-
-
-def _watched(choose: Callable[[Iterator[Alteration]], Any], counts: Sequence[int]) -> type:
-    """A class of arrays that asks before each operation with rules whether to alter it.
-
-    Args:
-        choose: Gets the alterations; returns what to compute instead, or None.
-        counts: Numbers of parts of a sharded dimension.
-    """
-
-    class Watched(np.ndarray):
-        added: tuple[Any, Any] | None = None
-        root: Any = None
-        of_squares = by_value = False
-
-        def __array_ufunc__(
-            self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any
-        ) -> Any:
-            given = tuple(map(plain, inputs))
-            options = {name: plain(option) for name, option in options.items()}
-            function = ufunc if method == "__call__" else getattr(ufunc, method)
-            result = call((ufunc, method), function, given, options, inputs)
-            if out is None:
-                return result
-            plain(out[0])[...] = plain(result)
-            if isinstance(out[0], Watched):
-                out[0].of_squares = getattr(result, "of_squares", False)
-            return out[0]
-
-        def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-            if function in RULES:
-                given = tuple(map(plain, args))
-                plain_options = {name: plain(option) for name, option in options.items()}
-                return call(function, function, given, plain_options, args)
-            result = super().__array_function__(function, types, args, options)
-            return result.view(Watched) if type(result) is np.ndarray else result
-
-        def __setitem__(self, key: Any, new: Any) -> None:
-            mask = plain(key)
-            if isinstance(mask, np.ndarray) and mask.dtype == bool:
-                altered = choose(_weaker(_of_mask(mask, "x[mask] = ..."), [key]))
-                mask = mask if altered is None else altered()
-            super().__setitem__(mask, new)
-
-    def plain(x: Any) -> Any:
-        return x.view(np.ndarray) if isinstance(x, Watched) else x
-
-    def call(name: Any, function: Any, args: Any, options: Any, inputs: Any = ()) -> Any:
-        own = RULES[name](args, options, counts) if name in RULES else iter(())
-        own = _weaker(own, inputs)
-        altered = choose(itertools.chain(own, _epsilon_elsewhere(name, inputs)))
-        result = function(*args, **options) if altered is None else altered()
-        if not isinstance(result, (np.ndarray, np.generic)):
-            return result
-        array = np.asarray(result).view(Watched)
-        if name == _ADD and np.ndim(args[1]) == 0:
-            array.added = args
-        if name == _SQRT:
-            array.root = args[0]
-        compared = isinstance(name, tuple) and name in COMPARISONS
-        array.by_value = (compared and any(_of_values(x) for x in inputs)) or (
-            array.dtype == bool and any(getattr(x, "by_value", False) for x in inputs)
-        )
-        array.of_squares = _is_square(name, args) or (
-            name == (np.add, "reduce") and getattr(inputs[0], "of_squares", False)
-        )
-        return array
-
-    return Watched
-
-
-_ADD, _SQRT = (np.add, "__call__"), (np.sqrt, "__call__")
-
-
-def _weaker(alterations: Iterator[Alteration], inputs: Sequence[Any]) -> Iterator[Alteration]:
-    """Alterations with a kind that says less where another one would show the same.
-
-    A division by n - 1 is that of a variance only if it divides squares; a mask that is computed
-    from values may be an activation.
-    """
-    squares, by_value = (
-        any(getattr(x, name, False) for x in inputs) for name in ("of_squares", "by_value")
-    )
-    for kind, text, new in alterations:
-        if kind == Kind.VARIANCE and not squares:
-            yield Kind.FACTOR, text, new
-        else:
-            yield Kind.UNKNOWN if kind == Kind.MASK and by_value else kind, text, new
-
-
-def _of_values(x: Any) -> bool:
-    """Whether an argument has fractions that were computed from the program's inputs."""
-    return hasattr(x, "by_value") and x.ndim > 0 and x.dtype.kind in "fc"
-
-
-def _is_square(name: Any, args: Any) -> bool:
-    """Whether an operation squares numbers, or multiplies an array with itself turned round."""
-    if name == (np.power, "__call__"):
-        return np.ndim(args[1]) == 0 and args[1] == 2
-    products = ((np.multiply, "__call__"), (np.matmul, "__call__"))
-    return name == (np.square, "__call__") or (
-        name in products and np.may_share_memory(args[0], args[1])
-    )
-
-
-def _epsilon_elsewhere(name: Any, inputs: Sequence[Any]) -> Iterator[Alteration]:
-    """An epsilon that is added to a root instead of below it, or below it instead of to it."""
-    if not inputs:
-        return
-    first, last = inputs[0], inputs[-1]
-    added, square = getattr(first, "added", None), getattr(first, "root", None)
-    if name == _SQRT and added is not None and _is_small(added[1]):
-        value, epsilon = added
-        text = f"with an epsilon of {float(epsilon):.3g} beside the root instead of under it"
-        yield Kind.EPSILON, text, lambda: np.sqrt(value) + epsilon
-    if name == _ADD and square is not None and _is_small(last):
-        text = f"with an epsilon of {float(last):.3g} under the root instead of beside it"
-        yield Kind.EPSILON, text, lambda: np.sqrt(square + last)
-
-
-def _is_number(x: Any) -> bool:
-    if x is None or np.ndim(x) or np.iscomplexobj(x):
-        return False
-    return bool(np.isfinite(x))
-
-
-def _is_small(x: Any) -> bool:
-    # An array without dimensions is a number that was computed.
-    return not isinstance(x, np.ndarray) and _is_number(x) and 0 < abs(x) <= _SMALL
-
-
-def _of_mask(mask: np.ndarray, name: str) -> Iterator[Alteration]:
-    """A mask that is moved by one, or that keeps everything.
-
-    One element in each line is a label or an index, which may be shifted.
-    """
-    for axis, by in itertools.product(range(mask.ndim), (1, -1)):
-        if mask.shape[axis] > 2:
-            at = np.clip(np.arange(mask.shape[axis]) - by, 0, mask.shape[axis] - 1)
-            text = f"with the mask of {name} moved by {by:+d} along dimension {axis}"
-            is_label = bool((np.count_nonzero(mask, axis) <= 1).all())
-            kind = Kind.UNKNOWN if is_label else Kind.MASK
-            yield kind, text, lambda axis=axis, at=at: np.take(mask, at, axis)
-    for value in np.unique(mask):
-        text = f"with {value:.3g} everywhere instead of the mask of {name}"
-        yield Kind.MASK, text, lambda value=value: np.full_like(mask, value)
-
-
-def _where(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-    if len(args) == 3:
-        for kind, text, altered in _of_mask(np.asarray(args[0]), "where"):
-            yield kind, text, lambda altered=altered: np.where(altered(), *args[1:])
-        mask, *values = args
-        for number, value in enumerate(values):
-            if np.ndim(value) == 0 and value != 0:
-                filled = [*values[:number], 0, *values[number + 1 :]]
-                text = f"with 0 instead of {float(value):.3g} in where"
-                yield Kind.MASK, text, lambda filled=filled: np.where(mask, *filled)
-
-
-def _triangle(function: Any) -> Rule:
-    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-        k = options.get("k", args[1] if len(args) > 1 else 0)
-        for by in (1, -1):
-            text = f"with k = {k + by} instead of {k} in {function.__name__}"
-            yield Kind.MASK, text, lambda by=by: function(args[0], k + by)
-
-    return rule
-
-
-def _comparison(ufunc: Any) -> Rule:
-    """A comparison of whole numbers that is off by one; equal ones may be shifted labels."""
-    kind = Kind.UNKNOWN if ufunc is np.equal else Kind.MASK
-
-    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-        if all(np.asarray(x).dtype.kind in "iu" for x in args):
-            for by in (1, -1):
-                text = f"with numbers in {ufunc.__name__} that are off by {by:+d}"
-                yield kind, text, lambda by=by: ufunc(args[0], args[1] + by)
-
-    return rule
-
-
-def _is_mask(x: Any) -> bool:
-    """Whether a factor or a summand is a mask: an array of zeros and one other value."""
-    values = np.asarray(x)
-    return (
-        values.ndim > 0 and values.size > 2 and len(found := np.unique(values)) == 2 and 0 in found
-    )
-
-
-def _factor(ufunc: Any, inverse: Any) -> Rule:
-    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-        for number, constant in enumerate(args):
-            rest = args[1 - number]
-            if ufunc is np.divide and number == 0:
-                continue
-            if _is_number(constant) and np.ndim(rest) and constant not in (0, 1):
-                yield from _other_factors(ufunc, inverse, rest, constant)
-            elif ufunc is np.multiply and _is_mask(constant):
-                for kind, text, altered in _of_mask(np.asarray(constant), ufunc.__name__):
-                    yield kind, text, lambda rest=rest, a=altered: rest * a()
-
-    return rule
-
-
-def _other_factors(ufunc: Any, inverse: Any, x: Any, constant: Any) -> Iterator[Alteration]:
-    """A constant factor that is left out, used twice, or used the other way round."""
-    c, own, other = float(constant), _NAMES[ufunc], _NAMES[inverse]
-    yield Kind.FACTOR, f"without its {own} by {c:.6g}", lambda: x * 1
-    yield Kind.FACTOR, f"with its {own} by {c:.6g} done twice", lambda: ufunc(ufunc(x, c), c)
-    yield Kind.FACTOR, f"with {other} by {c:.6g} instead of {own}", lambda: inverse(x, c)
-    yield Kind.FACTOR, f"with {own} by {-c:.6g} instead of {c:.6g}", lambda: ufunc(x, -c)
-    if ufunc is np.divide and c > 2 and c.is_integer():
-        text = f"with division by {c - 1:.0f} instead of {c:.0f}"
-        yield Kind.VARIANCE, text, lambda: x / (c - 1)
-
-
-_NAMES = {np.multiply: "multiplication", np.divide: "division"}
-
-
-def _other_sign(ufunc: Any, other: Any) -> Rule:
-    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-        text = f"with {other.__name__} instead of {ufunc.__name__}"
-        yield Kind.FACTOR, text, lambda: other(*args)
-        x, y = args
-        if np.ndim(x) >= np.ndim(y) and not (_is_small(y) or _is_mask(y)):
-            # A lost term that is a multiple of the rest would look like a factor.
-            yield Kind.UNKNOWN, f"without the second operand of {ufunc.__name__}", lambda: x * 1
-        if ufunc is np.add:
-            yield from _summand(args, options, counts)
-
-    return rule
-
-
-def _summand(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-    for number, constant in enumerate(args):
-        rest = args[1 - number]
-        if _is_small(constant) and np.ndim(rest):
-            for other in _EPSILONS:
-                if other != constant:
-                    text = f"with an epsilon of {other:.3g} instead of {float(constant):.3g}"
-                    yield Kind.EPSILON, text, lambda rest=rest, other=other: rest + other
-        elif _is_mask(constant):
-            for kind, text, altered in _of_mask(np.asarray(constant), "add"):
-                yield kind, text, lambda rest=rest, a=altered: rest + a()
-
-
-def _reduction(ufunc: Any) -> Rule:
-    """A sum or extreme over one part of a dimension, without one, or along another dimension."""
-    name = {np.add: "sum", np.maximum: "largest", np.minimum: "smallest"}[ufunc]
-
-    def rule(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-        x, given = np.asarray(args[0]), options.get("axis", 0)
-        axes = tuple(range(x.ndim) if given is None else np.atleast_1d(given) % max(x.ndim, 1))
-
-        def reduced(part: np.ndarray, over: Any = axes) -> Any:
-            return ufunc.reduce(part, axis=over, keepdims=bool(options.get("keepdims")))
-
-        for axis, n in itertools.product(axes, counts):
-            if x.shape[axis] % n == 0:
-                yield from _of_parts(name, x, axis, n, reduced)
-        for other in range(x.ndim):
-            if len(axes) == 1 and other != axes[0] and x.shape[other] == x.shape[axes[0]]:
-                text = f"along dimension {other} instead of {axes[0]}"
-                yield Kind.DIMENSION, text, lambda other=other: reduced(x, other)
-
-    return rule
-
-
-def _of_parts(
-    name: str, x: np.ndarray, axis: int, n: int, reduced: Callable[[np.ndarray], Any]
-) -> Iterator[Alteration]:
-    """A sum or extreme of which devices have only their own part, or lack one."""
-    missing = Kind.MISSING_REDUCTION
-    for number, piece in enumerate(np.split(x, n, axis)):
-        part = f"part {number} of {n} of dimension {axis}"
-        yield missing, f"with the {name} over {part} only", lambda piece=piece: reduced(piece)
-        if name == "sum":
-            mean = f"with {n} times the sum over {part}, as a mean over it has"
-            yield missing, mean, lambda piece=piece: reduced(piece) * n
-            lost = f"with a sum that lacks {part}"
-            yield Kind.PARTS, lost, lambda piece=piece: reduced(x) - reduced(piece)
-    if name == "sum":
-        # As a sum over devices with equal values has that is omitted or done twice.
-        yield Kind.FACTOR, f"with {n} times the sum over dimension {axis}", lambda: reduced(x) * n
-
-
-def _matmul(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-    x, y = map(np.asarray, args)
-    length, inner = x.shape[-1], max(y.ndim - 2, 0)
-    for n in counts:
-        if length % n:
-            continue
-        pieces = zip(np.split(x, n, -1), np.split(y, n, inner), strict=True)
-        for number, (a, b) in enumerate(pieces):
-            part = f"part {number} of {n} of the inner dimension"
-            own = f"with a product over {part} only"
-            yield Kind.MISSING_REDUCTION, own, lambda a=a, b=b: a @ b
-            yield Kind.PARTS, f"with a product that lacks {part}", lambda a=a, b=b: x @ y - a @ b
-    for number, factor in enumerate((x, y)):
-        if factor.ndim > 1 and factor.shape[-1] == factor.shape[-2]:
-            both = [x, y]
-            both[number] = factor.swapaxes(-1, -2)
-            text = f"with the {('first', 'second')[number]} factor of a product transposed"
-            yield Kind.TRANSPOSED, text, lambda both=both: both[0] @ both[1]
-
-
-def _roll(args: Any, options: Any, counts: Sequence[int]) -> Iterator[Alteration]:
-    x, shift, axis = args[0], args[1], options.get("axis", args[2] if len(args) > 2 else None)
-    if np.ndim(shift) == 0:
-        for other in dict.fromkeys((shift + 1, shift - 1, -shift)):
-            if other != shift:
-                text = f"with a roll by {other} instead of {shift}"
-                yield Kind.SHIFTED, text, lambda other=other: np.roll(x, other, axis)
-    if np.ndim(shift) or np.ndim(axis) or axis is None:
-        return
-    for n in (1, *counts):
-        if x.shape[axis] % n or abs(shift) >= x.shape[axis] // n:
-            continue
-        where = f"each of {n} parts of dimension {axis}" if n > 1 else f"dimension {axis}"
-        inside = functools.partial(_rolled_inside, x, shift, axis, n)
-        if n > 1:
-            yield Kind.HALO, f"with a roll within {where}", functools.partial(inside, around=True)
-        text = f"with zeros instead of what a roll brings into {where}"
-        yield Kind.HALO, text, functools.partial(inside, around=False)
-
-
-def _rolled_inside(x: np.ndarray, shift: int, axis: int, n: int, *, around: bool) -> np.ndarray:
-    """Each of n parts rolled by itself: around its ends, or with zeros there."""
-    rolled = [np.roll(part, shift, axis) for part in np.split(x, n, axis)]
-    if not around:
-        edge = slice(0, shift) if shift > 0 else slice(shift, None)
-        for part in rolled:
-            np.moveaxis(part, axis, 0)[edge] = 0
-    return np.concatenate(rolled, axis)
-
-
-RULES: dict[Any, Rule] = {
-    np.where: _where,
-    np.tril: _triangle(np.tril),
-    np.triu: _triangle(np.triu),
-    np.roll: _roll,
-    (np.matmul, "__call__"): _matmul,
-    (np.multiply, "__call__"): _factor(np.multiply, np.divide),
-    (np.divide, "__call__"): _factor(np.divide, np.multiply),
-    _ADD: _other_sign(np.add, np.subtract),
-    (np.subtract, "__call__"): _other_sign(np.subtract, np.add),
-} | {(ufunc, "reduce"): _reduction(ufunc) for ufunc in (np.add, np.maximum, np.minimum)}
-COMPARISONS = {
-    (ufunc, "__call__"): _comparison(ufunc)
-    for ufunc in (np.less, np.less_equal, np.greater, np.greater_equal, np.equal)
-}
-RULES |= COMPARISONS
-"""By function of NumPy, or ufunc and method."""

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -60,6 +61,8 @@ class Alterable(Protocol):
     def known(self) -> bool: ...
 
     def explain(self, wrong: "Wrong") -> list[Reason]: ...
+
+    def shorter(self) -> Iterator[tuple[str, np.ndarray]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""One operation of an oracle that differs, and how a mesh may cut the arrays that it reads."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..records.verdict import Kind
+
+_MOST_PARTS = 8
+
+
+class Alteration(NamedTuple):
+    """How an operation differs.
+
+    Attributes:
+        kind: The kind of fault.
+        text: The difference in words, after "the oracle gives these values".
+        new: Computes what the operation then gives; of another constant if `constant` is set.
+        family: The text of all alterations that differ from this one in the part of an array
+            only; "" if there are none.
+        constant: The constant that may be another one; None for other alterations.
+    """
+
+    kind: Kind
+    text: str
+    new: Callable[..., Any]
+    family: str = ""
+    constant: float | None = None
+
+
+class Cuts:
+    """How a mesh may cut an array.
+
+    Args:
+        mesh: Sizes of its axes.
+        shards: Numbers of parts of each dimension of the output.
+    """
+
+    def __init__(self, mesh: Sequence[int], shards: Sequence[int]) -> None:
+        self.mesh, self.shards = tuple(mesh), tuple(shards)
+        self.counts = sorted({n for n in (*mesh, math.prod(mesh)) if 1 < n <= _MOST_PARTS})
+
+    def of_array(self, dimensions: int) -> Iterator[tuple[int, ...]]:
+        """Numbers of parts of each dimension, 0 for one that stays as it is."""
+        some = []
+        for axis, n in itertools.product(range(dimensions), (1, *self.counts)):
+            some.append(tuple(n if d == axis else 0 for d in range(dimensions)))
+        if dimensions > 1:
+            some.append((1,) * dimensions)
+        if len(self.shards) == dimensions:
+            some.append(tuple(n if n > 1 else 0 for n in self.shards))
+        yield from dict.fromkeys(some)
+
+    def of_length(self, length: int) -> Iterator[tuple[str, list[np.ndarray]]]:
+        """Positions of each part, for each way to cut a dimension; {} in its text is the part."""
+        most = math.prod(self.mesh)
+        for n in self.counts:
+            if length % n == 0:
+                yield f"part {{}} of {n}", np.split(np.arange(length), n)
+        for n in self.counts:
+            if n < most <= _MOST_PARTS and length % most == 0:
+                # The devices at one place of the inner axis, or those that are counted first.
+                of = np.arange(length) * most // length % n
+                parts = [np.flatnonzero(of == k) for k in range(n)]
+                yield f"the parts {{}} of {n} in turn", parts
+
+    def of_axes(
+        self, shape: Sequence[int], axes: Sequence[int]
+    ) -> Iterator[tuple[str, list[tuple[np.ndarray, ...]]]]:
+        """Positions of each part along some axes, if these are cut together."""
+        if len(axes) == 1:
+            for text, parts in self.of_length(shape[axes[0]]):
+                yield text, [(part,) for part in parts]
+            return
+        for axis in axes:
+            whole = [np.arange(shape[a]) for a in axes]
+            for text, parts in self.of_length(shape[axis]):
+                at = list(axes).index(axis)
+                yield (
+                    f"{text} of dimension {axis}",
+                    [(*whole[:at], part, *whole[at + 1 :]) for part in parts],
+                )
+        for sizes in dict.fromkeys((self.mesh, self.mesh[::-1])):
+            counts = (*sizes, *(1,) * len(axes))[: len(axes)]
+            if math.prod(counts) > _MOST_PARTS or min(sizes[: len(axes)]) < 2:
+                continue
+            if all(shape[a] % n == 0 for a, n in zip(axes, counts, strict=True)):
+                cut = [np.split(np.arange(shape[a]), n) for a, n in zip(axes, counts, strict=True)]
+                yield (
+                    f"part {{}} of {' x '.join(map(str, counts))}",
+                    list(itertools.product(*cut)),
+                )
+
+
+_DIGITS = 3
+
+_BY_CHANCE = 0.02
+
+
+def plain_numbers(value: float, known: float) -> Iterator[float]:
+    """The numbers of few digits near a value, and the powers -2, -1, -1/2, 1/2 and 2 of such.
+
+    Args:
+        value: The value.
+        known: How well it is known; a number has so few digits that it is hardly near by chance.
+    """
+    digits = min(_DIGITS, math.floor(math.log10(_BY_CHANCE * abs(value) / (known + 1e-300))))
+    for power in (1, -1, 2, -2, 0.5):
+        if digits < 1 or not 0 < abs(value) < math.inf:
+            return
+        short = float(f"{abs(value) ** power:.{digits - 1}e}")
+        number = math.copysign(short ** (1 / power), value)
+        if abs(number - value) <= 4 * known:
+            yield number
