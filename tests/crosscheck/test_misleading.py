@@ -77,6 +77,25 @@ def open_end(x: Any, of: Any, closed: bool = True) -> Any:
     return 2.0 * x + moved
 
 
+def clipped(x: Any, of: Any, power: float = 0.5) -> Any:
+    """A number that is computed from all inputs is no constant, whatever factor it makes."""
+    return x * of.minimum(1.0, 1.0 / ((x * x).sum() ** power + 1e-6))
+
+
+def restarted(x: Any, of: Any, parts: int = 1) -> Any:
+    """A recurrence that begins again is no halo, though each part lacks what came before."""
+    rows, h = [], x[0] * 0
+    for t in range(len(x)):
+        h = (0 if t % (len(x) // parts) == 0 else 0.5) * h + x[t]
+        rows.append(h)
+    return of.stack(rows)
+
+
+def offset(x: Any, of: Any, more: float = 1.0) -> Any:
+    """A summand that is another number is named by its line alone."""
+    return of.tanh(x @ x + more) @ x
+
+
 def groups(x: Any, of: Any, under: float = 1e-5, beside: float = 0.0) -> Any:
     z = x.reshape(len(x), 4, -1)
     z = z / (of.sqrt((z * z).mean(axis=2, keepdims=True) + under) + beside)
@@ -150,7 +169,7 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (differences, {"sign": -1.0}, Kind.FACTOR),
     (neighbours, {"parts": 4}, Kind.HALO),
     (neighbours_of_both, {"rows": 2, "columns": 4}, Kind.HALO),
-    (open_end, {"closed": False}, Kind.UNKNOWN),
+    (open_end, {"closed": False}, Kind.HALO),
     (groups, {"under": 0.0, "beside": 1e-2}, Kind.UNKNOWN),
     (balanced, {"load": 0.0}, Kind.UNKNOWN),
     (waves, {"middle": 3.0, "height": 0.5}, Kind.UNKNOWN),
@@ -163,6 +182,9 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (skipped, {"step": 0.0}, Kind.UNKNOWN),
     (doubled, {"least": 0.5}, Kind.UNKNOWN),
     (decayed, {"decay": 0.0}, Kind.UNKNOWN),
+    (clipped, {"power": 1.0}, Kind.UNKNOWN),
+    (restarted, {"parts": 2}, Kind.UNKNOWN),
+    (offset, {"more": 1.5}, Kind.UNKNOWN),
 ]
 
 
@@ -195,3 +217,51 @@ def test_zeros_of_a_lookup_are_no_unwritten_memory() -> None:
     assert diagnosis_of(scene.run).passed
     found = diagnosis_of(scene.with_blocks(instead(none_there)(scene)))
     assert found.kind == Kind.UNKNOWN, found.text
+
+
+def test_ones_and_zeros_have_no_parts() -> None:
+    """A number of elements is equal to twice that of a half of them by chance."""
+
+    def pooled(x: Any, of: Any, count: float = 20.0) -> Any:
+        seen = of.abs(x[0]) > 0
+        kept = of.arange(len(x)) < 20
+        return x * seen / ((seen & kept) * 1.0).sum() * (20.0 / count)
+
+    def oracle(x: Any) -> Any:
+        return pooled(x, np)
+
+    body = partial(_with_jax, pooled)
+    scene = Scene.of(pr.Program("pooled", jax=body, oracle=oracle, inputs=(("n", "n"),)), 32)
+    assert diagnosis_of(scene.run).passed
+    found = diagnosis_of(scene.with_blocks(instead(partial(pooled, of=np, count=32.0))(scene)))
+    assert found.kind in (Kind.UNKNOWN, Kind.FACTOR), found.text
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_no_fault_of_one_kind_has_no_name(seed: int) -> None:
+    """Two faults at once, and values that no operation gives."""
+    draw = np.random.default_rng(seed)
+
+    def oracle(x: Any) -> Any:
+        return attention(x, np)
+
+    def two_faults(x: Any) -> Any:
+        return attention(x, np, mask=1 + seed, scaled=False) * (1 + 0.3 * x)
+
+    def some_rows(x: Any) -> Any:
+        return oracle(x) * draw.uniform(0.5, 2.0, size=(len(x), 1))
+
+    def everywhere(x: Any) -> Any:
+        return oracle(x) + 0.1 * draw.normal(size=x.shape)
+
+    body = partial(_with_jax, attention)
+    scene = Scene.of(pr.Program("attention", jax=body, oracle=oracle, inputs=(("n", "n"),)), 32)
+    for wrong in (two_faults, some_rows, everywhere):
+        found = diagnosis_of(scene.with_blocks(instead(wrong)(scene)))
+        assert found.kind == Kind.UNKNOWN, found.text
+
+
+def _with_jax(function: Any, x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return function(x, jnp)

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.dtypes import as_dtype
 from pyreactant.check.check import check_all
+from pyreactant.check.execute import run_case
+from pyreactant.check.programs import find_case
 from pyreactant.check.records.verdict import Kind
 
-from .faults import Scene, every, instead
+from .faults import MESH, Scene, every, instead
 from .trials import diagnosis_of
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -69,6 +72,97 @@ def entropy(x: Any, of: Any, count: int = 0) -> Any:
     return x * (losses.sum() / (len(x) - count))
 
 
+def heads(x: Any, of: Any, turned: str = "", shorter: Any = None) -> Any:
+    """Two products whose factors and result are square."""
+    own = x if shorter is None else x.astype(shorter).astype(x.dtype)
+    s = of.einsum("ji,jk->ik" if turned == "first" else "ij,jk->ik", own, own)
+    s = of.swapaxes(s, 0, 1) if turned == "result" else s
+    return of.einsum("ij,kj->ik", of.tanh(s / x.shape[1]), x)
+
+
+def steps(
+    x: Any, of: Any, parts: int = 1, mode: str = "edge", only: int = -1, ahead: float = 0.25
+) -> Any:
+    """Two steps of a stencil, each of which needs a padded array."""
+    for step in range(2):
+        cut = of.split(x, parts if only in (-1, step) else 1, axis=1)
+        rows = []
+        for part in cut:
+            p = of.pad(part, ((0, 0), (1, 1)), mode=mode if only in (-1, step) else "edge")
+            rows.append(of.tanh(0.25 * p[:, :-2] + 0.5 * p[:, 1:-1] + ahead * p[:, 2:]))
+        x = of.concatenate(rows, axis=1)
+    return x
+
+
+def joined(x: Any, of: Any, parts: int = 1, first: float = 1.0) -> Any:
+    """A step against the wind, whose first element stays."""
+    rows = [of.concatenate([y[:, :1] * first, y[:, :-1]], axis=1) for y in of.split(x, parts, 1)]
+    return x - 0.3 * (x * x - of.concatenate(rows, axis=1))
+
+
+def inside(x: Any, of: Any, parts: int = 1) -> Any:
+    """A second difference of the rows inside; the body pads each part with its own ends."""
+    padded = [of.pad(y, ((1, 1), (0, 0)), mode="edge") for y in of.split(x, parts, 0)]
+    differences = of.concatenate([p[2:] - 2 * p[1:-1] + p[:-2] for p in padded], axis=0)
+    at = of.arange(len(x))[:, None]
+    return x + 0.1 * of.where((at > 0) & (at < len(x) - 1), differences, 0.0)
+
+
+def inside_by_slices(x: Any) -> Any:
+    whole = np.zeros_like(x)
+    whole[1:-1] = x[2:] - 2 * x[1:-1] + x[:-2]
+    return x + 0.1 * whole
+
+
+def below(x: Any, of: Any, parts: int = 1, weight: float = 1.0, other: bool = False) -> Any:
+    """A product of which devices have parts, below a function that is not linear."""
+    pieces = [y @ z for y, z in zip(of.split(x, parts, 1), of.split(x, parts, 0), strict=True)]
+    if other:  # each device goes on with another part of the columns
+        size = x.shape[1] // parts
+        own = [p[:, k * size : (k + 1) * size] for k, p in enumerate(pieces)]
+        return of.tanh(of.concatenate(own, axis=1)) @ x
+    return sum(of.tanh(weight * p) @ x for p in pieces) / parts
+
+
+def ring(x: Any, of: Any, skipped: int = -1, again: int = -1) -> Any:
+    """The rows of device d miss the part that comes to it in step `skipped`."""
+    if skipped == again:
+        return x @ x
+    rows = []
+    for d, own in enumerate(of.split(x, 8, 0)):
+        parts = list(zip(of.split(own, 8, 1), of.split(x, 8, 0), strict=True))
+        some = [parts[(d - step) % 8] for step in range(8) if step != skipped]
+        more = [parts[(d - again) % 8]] if again >= 0 else []
+        rows.append(sum(y @ z for y, z in some + more))
+    return of.concatenate(rows, axis=0)
+
+
+def locally(x: Any, of: Any, parts: int = 1, less: int = 0) -> Any:
+    """A norm of each part by itself, whose parts are added after it."""
+    own = [y / of.sqrt((y * y).mean(axis=1, keepdims=True) + 1e-3) for y in of.split(x, parts, 1)]
+    return of.concatenate(own, axis=1) @ x
+
+
+def by_var(x: Any, of: Any, ddof: int = 0, epsilon: float = 5e-3) -> Any:
+    return (x - of.mean(x, axis=1, keepdims=True)) / of.sqrt(
+        of.var(x, axis=1, keepdims=True, ddof=ddof) + epsilon
+    )
+
+
+def annealed(x: Any, of: Any, warmth: float = 0.7) -> Any:
+    return of.tanh(x @ x / warmth) @ x
+
+
+def summed(x: Any, of: Any, axis: int = 0, parts: int = 1) -> Any:
+    return of.concatenate([of.cumsum(y, axis=axis) for y in of.split(x, parts, 0)], axis=0)
+
+
+def loss(x: Any, of: Any, mean: bool = True) -> Any:
+    """A single number."""
+    squares = of.log(1 + x * x)
+    return squares.mean() if mean else squares.sum()
+
+
 FAULTS: list[tuple[Callable[..., Any], dict[str, Any], set[Kind]]] = [
     (softmax, {"axis": 0}, {Kind.DIMENSION}),
     (softmax, {"over": slice(0, 8)}, {Kind.MISSING_REDUCTION}),
@@ -91,6 +185,29 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], set[Kind]]] = [
     (rolled, {"by": 3}, {Kind.SHIFTED}),
     (rolled, {"by": -2}, {Kind.SHIFTED}),
     (entropy, {"count": 1}, {Kind.VARIANCE, Kind.FACTOR}),
+    (heads, {"turned": "first"}, {Kind.TRANSPOSED}),
+    (heads, {"turned": "result"}, {Kind.TRANSPOSED, Kind.UNKNOWN}),
+    (steps, {"mode": "constant"}, {Kind.HALO}),
+    (steps, {"mode": "wrap"}, {Kind.HALO}),
+    (steps, {"parts": 4}, {Kind.HALO}),
+    (steps, {"parts": 4, "mode": "constant", "only": 1}, {Kind.HALO}),
+    (steps, {"parts": 8, "mode": "wrap", "only": 0}, {Kind.HALO}),
+    (steps, {"ahead": -0.25}, {Kind.FACTOR}),
+    (joined, {"parts": 4}, {Kind.HALO}),
+    (joined, {"first": 0.0}, {Kind.HALO}),
+    (below, {"parts": 4}, {Kind.MISSING_REDUCTION}),
+    (below, {"parts": 4, "other": True}, {Kind.MISSING_REDUCTION}),
+    (below, {"weight": 0.25}, {Kind.FACTOR}),
+    (ring, {"skipped": 3}, {Kind.PARTS}),
+    (ring, {"skipped": 0, "again": 3}, {Kind.UNKNOWN}),
+    (ring, {"again": 0}, {Kind.PARTS}),
+    (locally, {"parts": 4}, {Kind.MISSING_REDUCTION}),
+    (by_var, {"ddof": 1}, {Kind.VARIANCE}),
+    (by_var, {"epsilon": 2e-2}, {Kind.EPSILON}),
+    (annealed, {"warmth": 0.9}, {Kind.FACTOR}),
+    (summed, {"axis": 1}, {Kind.DIMENSION}),
+    (summed, {"parts": 8}, {Kind.MISSING_REDUCTION}),
+    (loss, {"mean": False}, {Kind.FACTOR}),
 ]
 
 
@@ -138,6 +255,75 @@ def test_the_operation_is_named(function: Any, changed: dict[str, Any], kinds: s
     scene = Scene.of(program, 32)
     found = diagnosis_of(scene.with_blocks(instead(partial(function, of=np, **changed))(scene)))
     assert found.kind in kinds, found.text
+
+
+def test_rows_inside_have_halos() -> None:
+    body = partial(_with_jax, inside)
+    program = pr.Program("inside", jax=body, oracle=inside_by_slices, inputs=(("n", "n"),))
+    scene = Scene.of(program, 32)
+    assert diagnosis_of(scene.run).passed
+    found = diagnosis_of(scene.with_blocks(instead(partial(inside, of=np, parts=2))(scene)))
+    assert found.kind == Kind.HALO, found.text
+
+
+def test_shorter_factors_are_lower_precision() -> None:
+    """Of a product inside, whose errors are no rounding of the inputs of the program."""
+
+    def oracle(x: Any) -> Any:
+        return heads(np.tanh(x), np)
+
+    def body(x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return heads(jnp.tanh(x), jnp)
+
+    def shorter(x: Any) -> Any:
+        h = np.tanh(x)
+        s = heads(h, np, shorter=as_dtype("bfloat16"))
+        return s
+
+    scene = Scene.of(pr.Program("heads", jax=body, oracle=oracle, inputs=(("n", "n"),)), 32)
+    found = diagnosis_of(scene.with_blocks(instead(shorter)(scene)))
+    assert found.kind == Kind.LOWER_PRECISION, found.text
+    assert "the factors of a product rounded to bfloat16" in found.text
+
+
+def test_a_number_without_a_name_leaves_it_to_another_output() -> None:
+    """One number shows no dimension; the diagnosis is about the output that does."""
+
+    def losses(x: Any, of: Any, axis: int = 1) -> Any:
+        each = of.log(of.exp(x).sum(axis=axis))
+        return each.mean(), each
+
+    def oracle(x: Any) -> Any:
+        return losses(x, np)
+
+    def body(x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return losses(x, jnp, axis=0)
+
+    case = find_case(pr.Program("losses", jax=body, oracle=oracle, inputs=(("n", "n"),)))
+    found = diagnosis_of(run_case(case, size=32, mesh=MESH, calls=1))
+    assert (found.array, found.kind) == ("output 1", Kind.DIMENSION), found.text
+
+
+def test_a_fault_within_the_derived_bound_has_a_name() -> None:
+    """In bfloat16 most faults are: the typical limit finds them, and operations name them."""
+    body, oracle = partial(_with_jax, heads), partial(heads, of=np)
+    program = pr.Program("heads", jax=body, oracle=oracle, inputs=(("n", "n"),))
+    scene = Scene.of(program, 32, dtype="bfloat16", typical=8.0)
+    assert diagnosis_of(scene.run).passed
+    blocks = scene.with_blocks(instead(partial(heads, of=np, turned="first"))(scene))
+    assert all(v.values.typical is not None for v in check_all(blocks) if v.array == "output 0")
+    found = diagnosis_of(blocks)
+    assert found.kind == Kind.TRANSPOSED, found.text
+
+
+def _with_jax(function: Any, x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return function(x, jnp)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "bool"])

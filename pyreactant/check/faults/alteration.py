@@ -97,21 +97,27 @@ class Cuts:
 
 _DIGITS = 3
 
-_BY_CHANCE = 0.02
+_KNOWN = 1e-7
+"""No value is known better, relative to its size."""
+
+_BY_CHANCE = 0.006
+"""With four forms, a value is near a number of so few digits by chance with about 2 %."""
 
 
 def plain_numbers(value: float, known: float) -> Iterator[float]:
-    """The numbers of few digits near a value, and the powers -2, -1, -1/2, 1/2 and 2 of such.
+    """The numbers of few digits near a value, and their roots, reciprocals and both.
 
     Args:
         value: The value.
-        known: How well it is known; a number has so few digits that it is hardly near by chance.
+        known: How well it is known, by what it leaves of an error; a number has so few digits that
+            it is hardly near by chance.
     """
-    digits = min(_DIGITS, math.floor(math.log10(_BY_CHANCE * abs(value) / (known + 1e-300))))
-    for power in (1, -1, 2, -2, 0.5):
-        if digits < 1 or not 0 < abs(value) < math.inf:
-            return
+    known = max(known, _KNOWN * abs(value))
+    if not 0 < known < abs(value) < math.inf:
+        return
+    digits = min(_DIGITS, math.floor(math.log10(_BY_CHANCE * abs(value) / known)))
+    for power in (1, -1, 2, -2) if digits > 0 else ():
         short = float(f"{abs(value) ** power:.{digits - 1}e}")
         number = math.copysign(short ** (1 / power), value)
-        if abs(number - value) <= 4 * known:
+        if abs(number - value) <= known:
             yield number

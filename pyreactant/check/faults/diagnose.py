@@ -243,6 +243,10 @@ def diagnose(
     )
 
 
+_NAMELESS = (Kind.UNKNOWN, Kind.TYPICAL)
+"""Kinds that tell no cause."""
+
+
 def _shown(by_array: Mapping[str, Sequence[BlockVerdict]]) -> str | None:
     """The array that the diagnosis is about; None if all are right.
 
@@ -260,9 +264,6 @@ def _shown(by_array: Mapping[str, Sequence[BlockVerdict]]) -> str | None:
         or all(kind not in _NAMELESS for verdict in wrong[name] for kind in verdict.kinds)
     ]
     return next(iter([*known, *names]), None)
-
-
-_NAMELESS = (Kind.UNKNOWN, Kind.TYPICAL)
 
 
 def _of_right_blocks(kind: Kind, places: list[tuple[str, int, int]], text: str) -> Diagnosis:
@@ -318,6 +319,8 @@ def _reasons(
         for kind, description, held in orders(plan.sharding, plan.shape)
         if all(_may_hold(verdict, held.get(verdict.device)) for verdict in blocks)
     ]
+    # An error within the derived bound tells no cause, and rules none out.
+    wrong = [verdict for verdict in wrong if verdict.kinds != (Kind.TYPICAL,)] or wrong
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
     if of_orders:
         common = [kind for kind in common if kind not in _OF_ORDERS]

@@ -40,7 +40,8 @@ def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
         beside = "" if number is None else f", without the part that input {number} does not change"
         factor = _factor(change, scaled, wrong.wrong, None)
         if factor is not None and _holds(wrong, offset, scaled, factor, 1):
-            kind, text = _named(wrong, complex(factor.flat[0]), beside)
+            rest, size = (change - scaled * factor)[wrong.wrong], scaled[wrong.wrong]
+            kind, text = _named(wrong, complex(factor.flat[0]), beside, _norm(rest) / _norm(size))
             # What leaves other elements right may be a threshold that moved.
             yield (kind if _fits_all(wrong, offset, scaled, factor) else Kind.UNKNOWN), text
             return
@@ -115,8 +116,11 @@ def _holds(
     return wrong.holds(Expected(offset + scaled * factor, allowed), free)
 
 
-def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
-    """The reason of one factor for all elements; some are those of a known fault."""
+def _named(wrong: Wrong, factor: complex, beside: str, known: float) -> Reason:
+    """The reason of one factor for all elements, and how well it is known.
+
+    Some factors are those of a known fault.
+    """
     size = factor.real if abs(factor.imag) <= 1e-6 * abs(factor) else factor
     right, slack = wrong.right, 1e-6
     if right.bound is not None:
@@ -129,7 +133,7 @@ def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
     hidden = abs(size) < _NOTHING or abs(size - 1) < _ROUNDED
     if isinstance(size, float) and wrong.subject.operations is not None:
         # A number that nobody writes is computed, perhaps from the inputs.
-        hidden |= next(plain_numbers(size, slack * abs(size)), None) is None
+        hidden |= next(plain_numbers(size, known), None) is None
     kind = Kind.UNKNOWN if hidden else Kind.FACTOR
     return _variance(wrong, size, slack, beside) or (kind, text)
 

@@ -4,6 +4,7 @@ The oracle runs again with one of its operations altered, and the wrong values a
 results. Its arguments are NumPy arrays of a class that numbers the operations on them.
 """
 
+import contextlib
 import functools
 import itertools
 import math
@@ -260,14 +261,19 @@ class Operations:
         fitting: list[_Match] = []
         for number, step in enumerate(self._steps):
             for way in step.ways:
-                if way.constant is not None and not fitting:
-                    fitting += self._with_other(target, number, way, way.constant)
+                if way.constant is not None:
+                    with contextlib.suppress(LookupError):
+                        fitting += self._with_other(target, number, way, way.constant)
         return fitting
 
     def _with_other(
         self, target: "_Target", number: int, way: Alteration, c: float
     ) -> Iterator[_Match]:
-        """The match with the constant that gives the values best, by Gauss and Newton."""
+        """The match with the constant that gives the values best, by Gauss and Newton.
+
+        Raises:
+            LookupError: The oracle cannot run with another constant, or there is no time left.
+        """
         choice = {number: (way.kind, way.text)}
 
         def at(value: float) -> np.ndarray:
@@ -292,11 +298,13 @@ class Operations:
                 break
             value += float(np.vdot(slope, rest).real) / square
             result = at(value)
-        kind, known = way.kind, target.resolution(slope)
+        rest, change = got - result[tile], float(np.linalg.norm(slope))
+        known = float(np.linalg.norm(rest)) / change if change else math.inf
+        kind = way.kind
         if number in self._guards and is_epsilon(c, guards=True):
             kind = Kind.EPSILON
         # A constant that nobody writes may be anything else that moves as much.
-        for plain in plain_numbers(value, known) if known < abs(value) else ():
+        for plain in plain_numbers(value, known):
             near = abs(plain / c - 1) < _NEAR or abs(plain) < _NOTHING * abs(c)
             lost = kind == Kind.FACTOR and near
             big = kind == Kind.EPSILON and not is_epsilon(plain, guards=True)
@@ -356,12 +364,6 @@ class _Target:
             some = (sizes > 0) & np.isfinite(self._bound)
             relative = self._bound[some] / sizes[some]
             self._usual = float(np.median(relative)) if relative.size else 0.0
-
-    def resolution(self, slope: np.ndarray) -> float:
-        """How well a constant is known, with the change of the tile by it."""
-        if self._bound is None or not slope.any():
-            return math.inf
-        return float(np.sqrt(np.mean(self._bound**2) / np.mean(np.abs(slope) ** 2)))
 
     def match(self, reason: Reason, result: np.ndarray | None, tries: int) -> _Match | None:
         """The match if a result explains a block, also its elements that are right.

@@ -138,7 +138,10 @@ def _factor(ufunc: Any, inverse: Any) -> Rule:
             rest = call.args[1 - number]
             if ufunc is np.divide and number == 0:
                 continue
-            own = not isinstance(constant, np.ndarray) and _is_number(constant)
+            # A whole number that was computed is a number of elements.
+            own = _is_number(constant) and np.asarray(constant).dtype.kind in (
+                "iu" if isinstance(constant, np.ndarray) else "iuf"
+            )
             if own and isinstance(rest, np.ndarray) and constant not in (0, 1):
                 squares = any(getattr(x, "of_squares", False) for x in call.inputs)
                 yield from _other_factors(ufunc, inverse, rest, float(constant), squares)
@@ -248,7 +251,7 @@ def _of_parts(
     reduced: Callable[..., Any],
 ) -> Iterator[Alteration]:
     """A sum or extreme of which devices have only their own part, or lack one."""
-    n, one = len(parts), cut.format("one")
+    n, one = len(parts), cut.format("k")
 
     def part(at: tuple[np.ndarray, ...]) -> Any:
         piece = x
@@ -270,45 +273,31 @@ def _of_parts(
         return reduced(part(parts[number]))
 
     # Of ones and zeros, sums over other parts are equal by chance.
-    chance = x.dtype.kind in "biu" or np.unique(x[:2]).size <= 2
-    ways = itertools.chain(
-        _partial(name, cut, n, own, lambda: reduced(x))
-        if name == "sum"
-        else _own(name, cut, n, own),
-        [
-            Alteration(
-                Kind.MISSING_REDUCTION,
-                f"with the {name} of each part by itself, {one}",
-                lambda: alone(1),
-            )
-        ],
-        [
-            Alteration(
-                Kind.MISSING_REDUCTION,
-                f"with the mean of each part by itself, {one}",
-                lambda: alone(n),
-            )
-        ]
-        * (name == "sum"),
-    )
-    for way in ways:
-        yield way._replace(kind=Kind.UNKNOWN) if chance else way
+    if x.dtype.kind in "biu" or np.unique(x).size <= 2:
+        return
+    missing = functools.partial(Alteration, Kind.MISSING_REDUCTION)
+    if name == "sum":
+        yield from _partial(cut, n, own, lambda: reduced(x))
+        yield missing(f"with the mean of each part by itself, {one}", lambda: alone(n))
+    else:
+        yield from _own(name, cut, n, own)
+    yield missing(f"with the {name} of each part by itself, {one}", lambda: alone(1))
 
 
 def _own(name: str, cut: str, n: int, own: Callable[[int], Any]) -> Iterator[Alteration]:
     """A sum or extreme over one part only."""
-    family = f"with the {name} over {cut.format('one')} only"
+    family = f"with the {name} over {cut.format('k')} only"
     for k in range(n):
         text = f"with the {name} over {cut.format(k)} only"
         yield Alteration(Kind.MISSING_REDUCTION, text, lambda k=k: own(k), family)
 
 
 def _partial(
-    name: str, cut: str, n: int, own: Callable[[int], Any], whole: Callable[[], Any]
+    cut: str, n: int, own: Callable[[int], Any], whole: Callable[[], Any]
 ) -> Iterator[Alteration]:
     """A sum of which devices have only their own part, or lack one, or have it twice."""
-    yield from _own(name, cut, n, own)
-    one = cut.format("one")
+    yield from _own("sum", cut, n, own)
+    one = cut.format("k")
     for k in range(n):
         part = cut.format(k)
         yield Alteration(
@@ -439,10 +428,10 @@ def _of_inner(
         ]
         return np.concatenate(own, axis)
 
-    yield from _partial("sum", cut, len(parts), lambda k: of(parts[k]), lambda: compute(factors))
+    yield from _partial(cut, len(parts), lambda k: of(parts[k]), lambda: compute(factors))
     for axis, letter in enumerate(out):
         if sizes[letter] % len(parts) == 0:
-            text = f"with the sum over {cut.format('one')} only, another one in each part of "
+            text = f"with the sum over {cut.format('k')} only, another one in each part of "
             yield Alteration(
                 Kind.MISSING_REDUCTION,
                 f"{text}dimension {axis} of its result",

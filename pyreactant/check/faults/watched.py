@@ -92,8 +92,8 @@ def _watched(replay: Replay) -> type:
                 given = tuple(map(plain, args))
                 plain_options = {name: plain(option) for name, option in options.items()}
                 return call(function, function, given, plain_options, args)
-            if function is np.linalg.norm and set(options) <= {"axis", "keepdims"}:
-                return norm(*args, **options)
+            if function is np.linalg.norm and _of_squares(args, options):
+                return np.sqrt(np.sum(args[0] * args[0], **options))
             result = super().__array_function__(function, types, args, options)
             return result.view(Watched) if type(result) is np.ndarray else result
 
@@ -167,6 +167,7 @@ def _watched(replay: Replay) -> type:
 
     def joined(arrays: Any, axis: Any = 0, **options: Any) -> Any:
         """Arrays that are joined; one of them may be moved, or padded with the others."""
+        arrays = [*map(np.asanyarray, arrays)]
         whole = np.concatenate([*map(plain, arrays)], axis, **options)
         if axis is None:
             return whole.view(Watched)
@@ -215,15 +216,17 @@ def _watched(replay: Replay) -> type:
         own = 0 if result.shape[axis] == length else offset
         return Moved(result, base[others], axis, by, own, length)
 
-    def norm(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-
     return Watched
 
 
 def _of_slices(key: Any) -> bool:
     parts = key if isinstance(key, tuple) else (key,)
     return bool(parts) and all(isinstance(part, slice) for part in parts)
+
+
+def _of_squares(args: Any, options: Any) -> bool:
+    """Whether a norm is the root of a sum of squares."""
+    return len(args) == 1 and set(options) <= {"axis", "keepdims"} and args[0].dtype.kind == "f"
 
 
 def _padding(args: Any, options: Any) -> tuple[int, ...]:
