@@ -281,7 +281,7 @@ def test_half_of_a_users_product_is_no_halo() -> None:
     half = instead(lambda x, w, c: x[:, :16] @ w[:16] + c)
     found = diagnosis_of(scene.with_blocks(half(scene)))
     assert found.kind in (PARTS, Kind.MISSING_REDUCTION)
-    assert "product over part 0 of 2 of the inner dimension only" in found.text
+    assert "sum over part 0 of 2 only" in found.text
 
 
 def test_there_are_forty() -> None:

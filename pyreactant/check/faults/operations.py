@@ -452,6 +452,8 @@ def _mixed(
                 off = [float(np.nansum(np.abs(r[piece] - got[inside]))) for r in results]
             value[piece] = results[int(np.argmin(off))][piece]
             more *= len(results)
+        elif family.kind == Kind.MISSING_REDUCTION:
+            return  # what each device has alone is wrong everywhere
     yield "another one in each part of the result", value, more
 
 
@@ -480,4 +482,6 @@ def altered_operation(wrong: Wrong) -> Iterator[Reason]:
     """The values of the oracle with one of its operations altered."""
     operations = wrong.subject.operations if wrong.output else None
     if operations is not None:
-        yield from operations.explain(wrong)
+        with np.errstate(all="ignore"):
+            reasons = operations.explain(wrong)
+        yield from reasons
