@@ -84,7 +84,7 @@ def of_pathways(one: Object, name: str, container: Object | None = None) -> Obje
     return one
 
 
-CRASHES = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}
+CRASHES = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}
 CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
     ("no pod yet", jobset(), [], [], Status("starting")),
     ("all run", jobset(ready=1), [], [], Status("running")),
@@ -137,11 +137,28 @@ CASES: list[tuple[str, Object, list[Object], list[Object], Status]] = [
         jobset(),
         [of_pathways(pod(0, waiting={"reason": "PodInitializing"}), "pathways-head", CRASHES)],
         [],
-        Status(
-            "starting",
-            "pod-0 cannot run server:latest: CrashLoopBackOff: back-off 5m0s restarting failed "
-            "container",
-        ),
+        Status("starting", "pathways-rm of pod-0 ends again and again: back-off 5m0s"),
+    ),
+    (
+        "the image of Pathways cannot be pulled",
+        jobset(),
+        [of_pathways(pod(0, waiting={"reason": "PodInitializing"}), "pathways-head", NO_IMAGE)],
+        [],
+        Status("starting", "pod-0 cannot run server:latest: ErrImagePull: nothing:1: not found"),
+    ),
+    (
+        "the manager of Pathways crashes, and its pod is not ready",
+        jobset(),
+        [of_pathways(runs(0, more=SILENT), "pathways-head", CRASHES), *map(runs, range(1, 4))],
+        [],
+        Status("running", "pathways-rm of pod-0 ends again and again: back-off 5m0s"),
+    ),
+    (
+        "a worker of Pathways crashes, and the run goes on",
+        jobset(),
+        [*map(runs, range(3)), of_pathways(pod(3, waiting=CRASHES), "pathways-worker")],
+        [],
+        Status("running", "main of pod-3 ends again and again: back-off 5m0s"),
     ),
     (
         "a worker of Pathways has failed, too, and is no process",

@@ -26,7 +26,6 @@ _UNUSABLE = (
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
-    "CrashLoopBackOff",  # of Pathways' own, for ours never starts again in its pod
 )
 """Why a container waits for what may never come."""
 
@@ -59,9 +58,20 @@ def end_of(pod: Object) -> Object | None:
 
 
 def has_started(pod: Object) -> bool:
-    """Whether a pod's container has a log."""
+    """Whether a pod's container has a log; one that starts again has, too."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
-    return any("waiting" not in container.get("state", {"waiting": 1}) for container in statuses)
+    return any("waiting" not in c.get("state", {"waiting": 1}) or _crashes(c) for c in statuses)
+
+
+def _crashes(container: Object) -> bool:
+    """Whether a container ends again and again; in its pod only Pathways' own start again."""
+    return bool(container.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff")
+
+
+def _containers(pod: Object) -> list[Object]:
+    """The states of a pod's containers, those first that start before its own."""
+    status = pod.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
 def pods_of(jobset: Object) -> int:
@@ -100,7 +110,7 @@ def status_of(jobset: Object, pods: Iterable[Object], jobs: Iterable[Object], ea
 
 
 def disrupted(pods: Iterable[Object]) -> Iterator[str]:
-    """Which pods the cluster takes away, or has lost sight of, and why.
+    """Which pods the cluster takes away, has lost sight of, or starts again and again, and why.
 
     Our pods have no probe, so that one whose container runs is ready as long as its node answers.
     """
@@ -110,6 +120,9 @@ def disrupted(pods: Iterable[Object]) -> Iterator[str]:
         if (condition := _condition(pod, "DisruptionTarget")) is not None:
             said = condition.get("message") or condition.get("reason", "")
             yield f"{name} is taken away from its node {node}: {said}"
+        elif crashing := [*filter(_crashes, _containers(pod))]:  # it makes the pod not ready
+            said = crashing[0]["state"]["waiting"].get("message", "")
+            yield f"{crashing[0]['name']} of {name} ends again and again: {said}"
         elif any("running" in state for state in states) and _condition(pod, "Ready", "False"):
             yield f"the node {node} of {name} does not answer"
         elif pod["metadata"].get("deletionTimestamp"):
@@ -119,11 +132,7 @@ def disrupted(pods: Iterable[Object]) -> Iterator[str]:
 def unusable(pods: Iterable[Object]) -> Iterator[tuple[str, str]]:
     """The containers that wait for what may never come, such as an image: the name of each, why."""
     for pod in pods:
-        status = pod.get("status", {})
-        there = [
-            c for k in ("initContainerStatuses", "containerStatuses") for c in status.get(k, ())
-        ]
-        for container in there:
+        for container in _containers(pod):
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in _UNUSABLE:
                 said = f": {waiting['message']}" if waiting.get("message") else ""
