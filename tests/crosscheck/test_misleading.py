@@ -82,6 +82,13 @@ def clipped(x: Any, of: Any, power: float = 0.5) -> Any:
     return x * of.minimum(1.0, 1.0 / ((x * x).sum() ** power + 1e-6))
 
 
+def gated(x: Any, of: Any, gate: bool = True) -> Any:
+    """A gate that is left out is 1, and so is the sum of the largest of single probabilities."""
+    e = of.exp(x[:, :8])
+    p = e / e.sum(axis=1, keepdims=True)
+    return of.tanh(x) * (p.max(axis=1, keepdims=True) if gate else 1.0)
+
+
 def restarted(x: Any, of: Any, parts: int = 1) -> Any:
     """A recurrence that begins again is no halo, though each part lacks what came before."""
     rows, h = [], x[0] * 0
@@ -183,6 +190,7 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
     (doubled, {"least": 0.5}, Kind.UNKNOWN),
     (decayed, {"decay": 0.0}, Kind.UNKNOWN),
     (clipped, {"power": 1.0}, Kind.UNKNOWN),
+    (gated, {"gate": False}, Kind.UNKNOWN),
     (restarted, {"parts": 2}, Kind.UNKNOWN),
     (offset, {"more": 1.5}, Kind.UNKNOWN),
 ]

@@ -22,6 +22,8 @@ class Alteration(NamedTuple):
         family: The text of all alterations that differ from this one in the part of an array
             only; "" if there are none.
         constant: The constant that may be another one; None for other alterations.
+        adds: Whether devices may add up what they compute from their own parts of a sum. From
+            an extreme, or single elements, that is equal to something else by chance.
     """
 
     kind: Kind
@@ -29,6 +31,7 @@ class Alteration(NamedTuple):
     new: Callable[..., Any]
     family: str = ""
     constant: float | None = None
+    adds: bool = False
 
 
 class Cuts:

@@ -45,11 +45,13 @@ class _Family(NamedTuple):
         kind: Their kind.
         text: What they have in common.
         choices: Each of them.
+        adds: Whether devices may add up their results (`Alteration.adds`).
     """
 
     kind: Kind
     text: str
     choices: list[_Choice]
+    adds: bool
 
 
 class _Match(NamedTuple):
@@ -397,23 +399,23 @@ def _families(steps: Sequence[_Step], chosen: Callable[[Alteration], bool]) -> l
     One fault of a program may be in several operations, such as the dimension of a softmax.
     """
     families: dict[tuple[tuple[int, ...], Kind, str], _Family] = {}
-    same: dict[Reason, tuple[str, list[int]]] = {}
+    same: dict[Reason, tuple[str, bool, list[int]]] = {}
 
-    def add(numbers: Sequence[int], reason: Reason, text: str) -> None:
+    def add(numbers: Sequence[int], reason: Reason, text: str, adds: bool) -> None:
         key = tuple(numbers), reason[0], text
-        family = families.setdefault(key, _Family(reason[0], text, []))
+        family = families.setdefault(key, _Family(reason[0], text, [], adds))
         family.choices.append(dict.fromkeys(numbers, reason))
 
     for number, step in enumerate(steps):
         for way in filter(chosen, step.ways):
             reason, text = (way.kind, way.text), way.family or way.text
-            add([number], reason, text)
-            numbers = same.setdefault(reason, (text, []))[1]
+            add([number], reason, text, way.adds)
+            numbers = same.setdefault(reason, (text, way.adds, []))[2]
             if number not in numbers:
                 numbers.append(number)
-    for reason, (text, numbers) in same.items():
+    for reason, (text, adds, numbers) in same.items():
         for some in _several(numbers):
-            add(some, reason, text)
+            add(some, reason, text, adds)
     return list(families.values())
 
 
@@ -472,7 +474,7 @@ def _added(
     wrong: Wrong, family: _Family, results: Sequence[np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray, int]]:
     """What devices compute from their own parts, and then add up."""
-    if family.kind == Kind.MISSING_REDUCTION:
+    if family.adds:
         total = np.sum(results, axis=0)
         yield "and then the mean over all parts", total / len(results), 2
         yield "and then the sum over all parts", total, 2

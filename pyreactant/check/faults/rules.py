@@ -276,27 +276,33 @@ def _of_parts(
     if x.dtype.kind in "biu" or np.unique(x).size <= 2:
         return
     missing = functools.partial(Alteration, Kind.MISSING_REDUCTION)
+    # Of single elements, a norm of each part is 1 whatever they are.
+    several = any(len(positions) > 1 for positions in parts[0])
     if name == "sum":
-        yield from _partial(cut, n, own, lambda: reduced(x))
-        yield missing(f"with the mean of each part by itself, {one}", lambda: alone(n))
+        yield from _partial(cut, n, own, lambda: reduced(x), adds=several)
     else:
-        yield from _own(name, cut, n, own)
-    yield missing(f"with the {name} of each part by itself, {one}", lambda: alone(1))
+        yield from _own(name, cut, n, own, adds=False)
+    if several:
+        yield missing(f"with the {name} of each part by itself, {one}", lambda: alone(1))
+    if several and name == "sum":
+        yield missing(f"with the mean of each part by itself, {one}", lambda: alone(n))
 
 
-def _own(name: str, cut: str, n: int, own: Callable[[int], Any]) -> Iterator[Alteration]:
+def _own(
+    name: str, cut: str, n: int, own: Callable[[int], Any], *, adds: bool
+) -> Iterator[Alteration]:
     """A sum or extreme over one part only."""
     family = f"with the {name} over {cut.format('k')} only"
     for k in range(n):
         text = f"with the {name} over {cut.format(k)} only"
-        yield Alteration(Kind.MISSING_REDUCTION, text, lambda k=k: own(k), family)
+        yield Alteration(Kind.MISSING_REDUCTION, text, lambda k=k: own(k), family, adds=adds)
 
 
 def _partial(
-    cut: str, n: int, own: Callable[[int], Any], whole: Callable[[], Any]
+    cut: str, n: int, own: Callable[[int], Any], whole: Callable[[], Any], *, adds: bool
 ) -> Iterator[Alteration]:
     """A sum of which devices have only their own part, or lack one, or have it twice."""
-    yield from _own("sum", cut, n, own)
+    yield from _own("sum", cut, n, own, adds=adds)
     one = cut.format("k")
     for k in range(n):
         part = cut.format(k)
@@ -305,6 +311,7 @@ def _partial(
             f"with {n} times the sum over {part}, as a mean over it has",
             lambda k=k: own(k) * n,
             f"with {n} times the sum over {one}, as a mean over it has",
+            adds=adds,
         )
         for text, weight in (("that lacks", -1), ("that has twice", 1)):
             yield Alteration(
@@ -428,7 +435,13 @@ def _of_inner(
         ]
         return np.concatenate(own, axis)
 
-    yield from _partial(cut, len(parts), lambda k: of(parts[k]), lambda: compute(factors))
+    yield from _partial(
+        cut,
+        len(parts),
+        lambda k: of(parts[k]),
+        lambda: compute(factors),
+        adds=len(parts[0]) > 1,
+    )
     for axis, letter in enumerate(out):
         if sizes[letter] % len(parts) == 0:
             text = f"with the sum over {cut.format('k')} only, another one in each part of "
