@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, overload
 
 from ..base.errors import InvalidArgumentError
-from ..base.imports import importing
+from ..base.imports import importing, users_place
 from . import process_runtime
 from .domain import Domain
 from .dtypes import as_dtype
@@ -30,8 +30,10 @@ class Program:
     """A pure function of arrays, the same in every runtime.
 
     A program can be called with placed arrays; it then compiles at the first call for such
-    arguments. Between processes and machines programs travel as names, never as code: there a
-    worker runs what is installed, and a body must be a name or a function that has one.
+    arguments. Between processes and machines programs travel as names, never as code: a worker
+    imports what is installed. The bodies of a program that has a name itself, such as
+    "mymodule:double" in a cross-check, may be any functions. Where you give the object, as to
+    `pyreactant.crosscheck` in Python, each body must be a name or a function that has one.
 
     Args:
         name: Its name in reports.
@@ -303,10 +305,21 @@ def load(program: Program, field: str) -> Callable[..., Any]:
 
 def find_object(name: str) -> Any:
     module, _, path = name.rpartition(":")
-    value: Any = _import_file(module) if module.endswith(".py") else _import(module)
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
+    if module.endswith(".py"):
+        return functools.reduce(getattr, path.split("."), _import_file(module))
+    imported = _import(module)
+    try:
+        return functools.reduce(getattr, path.split("."), imported)
+    except AttributeError as error:
+        if users_place(error):  # raised by a line of the user's
+            raise
+        # A module of Python, or of a package, may have the name of the user's.
+        file = getattr(imported, "__file__", None) or "a module that is built in"
+        example = f"DIR/{module.replace('.', '/')}.py:{path}"
+        raise AttributeError(
+            f"{error}; Python imported {file}; for another file of this name write its path, such "
+            f"as {example}, or rename it"
+        ) from None
 
 
 def _import(module: str) -> ModuleType:

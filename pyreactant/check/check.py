@@ -25,7 +25,7 @@ from ..base.facts import usable_cores
 from .bounds.compare import compare, compare_copies, wrong_elements
 from .bounds.expected import Expected
 from .bounds.runs import Runs
-from .bounds.sight import FINE, combined, count_wrong, total
+from .bounds.sight import COARSE, FINE, combined, count_wrong, total
 from .bounds.tracked import UnknownOperationError
 from .bounds.typical import Typical, TypicalVerdict
 from .bounds.verdict import BY_FLOAT32, Verdict, join
@@ -126,11 +126,8 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
                 method = product.method
                 measure = partial(_by_freivalds, subject.oracle, product, run.seed)
         verdicts = _verdicts(run, name, subject, measure, method)
-        if short_sums := _advice(run, number):
-            verdicts = [
-                replace(v, text=f"{v.text}; {short_sums}") if v.kind in _OF_SHORT_SUMS else v
-                for v in verdicts
-            ]
+        if any(verdict.kind in _OF_SHORT_SUMS for verdict in verdicts):
+            verdicts = _advised(run, number, sources, verdicts)
         if isinstance(limit, str) and limit:
             missing = TypicalVerdict(missing=limit)
             verdicts = [replace(v, values=replace(v.values, typical=missing)) for v in verdicts]
@@ -142,12 +139,33 @@ _OF_SHORT_SUMS = (Kind.LOWER_PRECISION, Kind.TYPICAL, Kind.UNKNOWN)
 """Kinds of fault that sums in a short type may look like."""
 
 
-def _advice(run: CaseRun, number: int) -> str:
-    """What a user's program that adds in its short type must state; "" for others."""
-    model = run.model(number)
-    if run.case.runs is None or model is None or model.sum_roundoff == model.roundoff:
-        return ""
-    return f'if it adds in {run.dtype} itself, state that: Domain(sums_in="result")'
+def _advised(
+    run: CaseRun, number: int, sources: Sequence[Source], verdicts: list[BlockVerdict]
+) -> list[BlockVerdict]:
+    """The verdicts, with advice on blocks that sums in the program's short type would explain.
+
+    Only those would be right if the program stated that it adds so, with a small error.
+    """
+    case, model, name = run.case, run.model(number), f"output {number}"
+    if case.runs is None or model is None or model.sum_roundoff == model.roundoff:
+        return verdicts
+    stated = replace(run, case=replace(case, domain=replace(case.domain, sums_in="result")))
+    limit = _typical(stated, sources)[number]
+    typical = None if isinstance(limit, str) else limit
+    oracle = _output(stated, number, name, sources, typical).oracle
+    shards = {shard.device.position: shard for shard in run.arrays[name].addressable_shards}
+    odd = [verdict for verdict in verdicts if verdict.kind in _OF_SHORT_SUMS]
+    values = _by_oracle(oracle, [[shards[verdict.device]] for verdict in odd])
+    explained = {
+        verdict.device
+        for verdict, (value,) in zip(odd, values, strict=True)
+        if value.passed and value.relative_norm <= COARSE
+    }
+    advice = f'if it adds in {run.dtype} itself, state that: Domain(sums_in="result")'
+    return [
+        replace(verdict, text=f"{verdict.text}; {advice}") if verdict.device in explained else verdict
+        for verdict in verdicts
+    ]
 
 
 def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str]:

@@ -71,7 +71,7 @@ ReportFile = Annotated[
 ]
 Overwrite = Annotated[
     bool,
-    typer.Option("--overwrite", help="Replace files, also those that are no reports."),
+    typer.Option("--overwrite", help="Replace the output file, also one that is no report."),
 ]
 
 
@@ -354,7 +354,11 @@ class Command(_Common, typer.core.TyperCommand):
         }
         for parameter in own:
             show_word(parameter, kinds.get(parameter.name, str))
+        enabling = _enabling(_beside(settings["callback"], own))  # those of places load late
         for option in options:
+            needed = enabling.get(option.opts[0], [])
+            if needed and not any(name in option.help for name in needed):
+                option.help = f"{option.help[:-1]}; needs {' or '.join(needed)}."
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
             if option.metavar == _DURATION and isinstance(option.default, float):
@@ -484,14 +488,7 @@ class Command(_Common, typer.core.TyperCommand):
 
     def beside(self) -> dict[str, Beside]:
         """What each option or argument excludes and enables, by its name."""
-        annotations = inspect.signature(self.callback).parameters  # type: ignore[arg-type]
-        named = {parameter.name: _name(parameter) for parameter in self.params}
-        return {
-            named[name]: rule
-            for name, parameter in annotations.items()
-            for rule in getattr(parameter.annotation, "__metadata__", ())
-            if isinstance(rule, Beside)
-        }
+        return _beside(self.callback, self.params)  # type: ignore[arg-type]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""
@@ -547,17 +544,34 @@ def check_together(beside: Mapping[str, Beside], given: Set[str]) -> None:
     Raises:
         InvalidArgumentError: One of them would be ignored; the message has both names.
     """
-    enabling: dict[str, list[str]] = {}
     for name, rule in beside.items():
         for other in rule.excludes.split():
             if {name, other} <= given:
                 raise InvalidArgumentError(f"give {name} or {other}, not both")
-        for other in rule.enables.split():
-            enabling.setdefault(other, []).append(name)
-    for name, needed in enabling.items():
+    for name, needed in _enabling(beside).items():
         if name in given and not given & {*needed}:
             wanted = " or ".join(needed)
             raise InvalidArgumentError(f"{name} needs {wanted}; give both, or leave {name} out")
+
+
+def _beside(function: Callable[..., Any], parameters: Sequence[Any]) -> dict[str, Beside]:
+    """What is in the annotations of a command's function, by the names of its parameters."""
+    named = {parameter.name: _name(parameter) for parameter in parameters}
+    return {
+        named[name]: rule
+        for name, parameter in inspect.signature(function).parameters.items()
+        for rule in getattr(parameter.annotation, "__metadata__", ())
+        if isinstance(rule, Beside)
+    }
+
+
+def _enabling(beside: Mapping[str, Beside]) -> dict[str, list[str]]:
+    """The options of which each option needs one, by its name."""
+    enabling: dict[str, list[str]] = {}
+    for name, rule in beside.items():
+        for other in rule.enables.split():
+            enabling.setdefault(other, []).append(name)
+    return enabling
 
 
 def _name(parameter: Any, negative: bool = False) -> str:

@@ -58,6 +58,21 @@ def test_an_old_option_names_the_new_one(name: str) -> None:
     assert f"| `{name}` | `{NEW_OPTIONS[name]}` |" in CHANGELOG
 
 
+OVERWRITE = [
+    (name, option.help)
+    for name, command in LEAVES.items()
+    for option in options(command)
+    if "--overwrite" in option.opts
+]
+
+
+@pytest.mark.parametrize(("name", "text"), OVERWRITE)
+def test_the_help_of_overwrite_names_the_options_of_its_files(name: str, text: str) -> None:
+    files = [one for one, rule in LEAVES[name].beside().items() if "--overwrite" in rule.enables]
+    assert files
+    assert not [file for file in files if file not in text]
+
+
 def test_an_old_command_ends_with_2_and_one_line() -> None:
     for line in ("slurm submit -- train.py", "run --folder here -- train.py"):
         ran = run(line.split())

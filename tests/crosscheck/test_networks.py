@@ -143,6 +143,37 @@ def numpy_sums(x: Any) -> Any:
     return np.sum(x, axis=1)
 
 
+def off_by_much(x: object) -> object:
+    return 8 * jnp.mean(jnp.asarray(x) ** 2)
+
+
+def numpy_mean(x: Any) -> Any:
+    return np.mean(x**2)
+
+
+def lower_inside(x: object) -> object:
+    return jnp.tanh(jnp.asarray(x).astype("float8_e5m2").astype("bfloat16"))
+
+
+def numpy_tanh(x: Any) -> Any:
+    return np.tanh(x)
+
+
+@pytest.mark.parametrize(
+    ("body", "oracle"), [("off_by_much", "numpy_mean"), ("lower_inside", "numpy_tanh")]
+)
+def test_sums_in_a_short_type_are_named_only_where_they_explain_the_error(
+    body: str, oracle: str
+) -> None:
+    """An error as large as the result is none of them, nor one of a program that adds nothing."""
+    names = {"jax": f"{__name__}:{body}", "oracle": f"{__name__}:{oracle}"}
+    program = pr.Program("other", **names, inputs=(("n", "n"),))
+    (result,) = small(program, size=64, dtype="bfloat16", coverage="quick").rows[0].results
+    assert result.outcome == "wrong"
+    assert result.kind in ("unknown kind of fault", "beyond typical rounding", "lower precision")
+    assert "sums_in" not in result.text
+
+
 @pytest.mark.parametrize("stated", ["float32", "result"])
 def test_a_program_that_adds_in_its_short_type_states_it(stated: str) -> None:
     program = pr.Program(

@@ -102,3 +102,8 @@ def test_every_kind_of_wrong_says_where_to_look() -> None:
     text = (DOCS / "crosscheck.md").read_text().partition("### Kinds of wrong")[2]
     rows = {word for row in re.findall(r"^\| ([^|]*) \|", text, re.M) for word in row.split(", ")}
     assert {str(kind) for kind in Kind} <= rows
+
+
+def test_every_kind_of_wrong_has_its_evidence() -> None:
+    text = (DOCS / "checks.md").read_text().partition("## How a fault is named")[2].lower()
+    assert [kind for kind in Kind if str(kind).lower() not in text] == [Kind.UNKNOWN]

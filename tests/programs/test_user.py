@@ -53,7 +53,13 @@ def test_a_case_is_found_by_name() -> None:
         ("", "no program '': `pyreactant crosscheck --list` shows"),
         ("tests.programs.own:", "shows the built-in ones; .*'package.module:object'"),
         ("no.such:program", "named 'no'; start where it can be .*, such as no/such.py:NAME"),
-        ("tests.programs.own:missing", "cannot import program 'tests.programs.own:missing'"),
+        (
+            "tests.programs.own:missing",
+            r"cannot import program 'tests.programs.own:missing': .* has no attribute 'missing'; "
+            r"Python imported /.*own.py; .*, such as DIR/tests/programs/own.py:missing, or rename",
+        ),
+        ("queue:right", r"module 'queue' has no attribute 'right'; Python imported /.*/queue.py;"),
+        ("sys:right", "'right'; Python imported a module that is built in; for another file"),
         ("tests.programs.own:NUMBER", "must be a pyreactant.Program, got int; name a program$"),
         (
             "tests.programs.own:norms",

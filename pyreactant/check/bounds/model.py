@@ -104,10 +104,13 @@ precision. From the JAX documentation of jax.default_matmul_precision; TPU "high
 _ORACLE = 2.0**-53
 """Unit roundoff of the oracle, added because float64 results are as exact as the oracle."""
 
+_FLOAT32 = float(np.finfo(np.float32).eps) / 2 + _ORACLE
+"""Unit roundoff in which shorter types are added, and in which functions of them are computed."""
+
 _SHORT_FUNCTION, _ON_CPU = 4.0, 1.0
-"""The same for types shorter than float32, in addition to the error of float32. XLA's CPU compiler
-computes functions of such types in float32 and rounds once; other compilers may use hardware that
-is accurate to 2 ulp.
+"""Error of functions of shorter types, in their roundoffs, in addition to that of float32. XLA's CPU
+compiler computes them in float32 and rounds once; other compilers may use hardware that is accurate
+to 2 ulp.
 """
 
 _OF_SUM, _OF_NORM = 4.2, 17.5
@@ -173,7 +176,7 @@ class Model:
         numbers = as_dtype(dtype)
         own = float(finfo(numbers).eps) / 2 + _ORACLE
         short = numbers.itemsize < SHORT and sums_in != "result"
-        sums = float(np.finfo(np.float32).eps) / 2 + _ORACLE if short else own
+        sums = _FLOAT32 if short else own
         operand = 0.0
         if numbers.name in ("float32", "complex64"):
             operand = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
@@ -217,6 +220,16 @@ class Model:
         return float(finfo(self.dtype).max)
 
     @property
+    def is_short(self) -> bool:
+        """Whether the type is shorter than float32, which its functions are then computed in."""
+        return self.dtype.itemsize < SHORT
+
+    @property
+    def inner_roundoff(self) -> float:
+        """Unit roundoff in which functions are computed."""
+        return _FLOAT32 if self.is_short else self.roundoff
+
+    @property
     def rounds_products(self) -> bool:
         """Whether products by a vector are rounded before they are added."""
         return self.platform == "gpu" and self.sum_roundoff != self.roundoff
@@ -224,8 +237,8 @@ class Model:
     def function(self, name: str, is_complex: bool = False) -> Accuracy:
         """Relative and absolute error of an elementary function; KeyError if it is unknown."""
         known, parts = accuracies(self.platform, self.kind)[name], 2 if is_complex else 1
-        relative = known.relative * self.sum_roundoff
-        if self.sum_roundoff != self.roundoff:
+        relative = known.relative * self.inner_roundoff
+        if self.is_short:
             relative += self.short_function * self.roundoff
         return Accuracy(relative * parts, known.absolute * parts)
 

@@ -366,7 +366,7 @@ class _Results:
         self._check_cost(arrays)
         step(f"running the oracle {COUNT + 1} times at once, with random roundings")
         rounding, function = Rounding(model), self._oracle.function
-        if model.roundoff == model.sum_roundoff:
+        if not model.is_short:
             function = with_ranges(function, rounding.range) or function
         try:
             results = self._oracle.arranged(function)(*(rounding.input(array) for array in arrays))
@@ -413,7 +413,7 @@ class _Results:
         have their constants computed in float32 and rounded, which the bound of a constant covers.
         """
         function, arranged = self._oracle.function, self._oracle.arranged
-        if model.roundoff != model.sum_roundoff:
+        if model.is_short:
             return tracked_results(arranged(function), parts, model)
         ranged = with_ranges(function, tracked_ranges(model))
         results = "" if ranged is None else tracked_results(arranged(ranged), parts, model)
@@ -428,7 +428,7 @@ class _Results:
 
     def _rounded_constants(self, model: Model) -> Callable[..., Any] | None:
         """The oracle on copies, with its constants computed in the runtime's type."""
-        if model.roundoff != model.sum_roundoff:
+        if model.is_short:
             return None
         function = with_ranges(self._oracle.function, rounded_ranges(model))
         if function is None:

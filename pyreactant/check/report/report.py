@@ -36,6 +36,11 @@ from .text import text_parts, verdict
 class Report(ReportData, HasPage, HasText):
     """The results of a cross-check; rich's `print` and notebooks display it.
 
+    Each of its `rows` is a program, with `program` (its name), `passed`, `results` (one for each
+    runtime) and `pairs` (comparisons of runtimes). A result has `runtime`, `outcome`, `kind` and
+    `text` of what is wrong, `values` (the largest errors), `ratio` and `blocks`, each with its
+    `kinds`. docs/crosscheck.md has all fields.
+
     Examples:
         >>> [(row.program, str(row.results[0].outcome)) for row in report.rows]
         [('transpose', 'right')]

@@ -71,7 +71,9 @@ class RunOptions(Supervision):
         "Output",
         enables="--overwrite",
     )
-    overwrite: bool = option(False, "Replace files, also those that are no reports.", "Output")
+    overwrite: bool = option(
+        False, "Replace the file of --html, also one that is no report.", "Output"
+    )
     all_output: bool = option(
         False, "Show the output of every process, not only of process 0.", "Output"
     )

@@ -116,7 +116,7 @@ def _power(x: Any, y: Any) -> Runs:
     assert model is not None
     size = _aligned(Runs(logarithm, model, base.rounding), exponent)
     slope = np.nan_to_num(size[0][0] * np.abs(size[1][0]), posinf=0.0)
-    moved = base.rounding.spread(value, np.abs(value[0]) * slope * model.sum_roundoff)
+    moved = base.rounding.spread(value, np.abs(value[0]) * slope * model.inner_roundoff)
     return base.rounding.function(moved, "exp", model)
 
 
