@@ -163,7 +163,9 @@ def _advised(
     }
     advice = f'if it adds in {run.dtype} itself, state that: Domain(sums_in="result")'
     return [
-        replace(verdict, text=f"{verdict.text}; {advice}") if verdict.device in explained else verdict
+        replace(verdict, text=f"{verdict.text}; {advice}")
+        if verdict.device in explained
+        else verdict
         for verdict in verdicts
     ]
 

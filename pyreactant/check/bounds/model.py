@@ -108,9 +108,9 @@ _FLOAT32 = float(np.finfo(np.float32).eps) / 2 + _ORACLE
 """Unit roundoff in which shorter types are added, and in which functions of them are computed."""
 
 _SHORT_FUNCTION, _ON_CPU = 4.0, 1.0
-"""Error of functions of shorter types, in their roundoffs, in addition to that of float32. XLA's CPU
-compiler computes them in float32 and rounds once; other compilers may use hardware that is accurate
-to 2 ulp.
+"""Error of functions of shorter types, in their roundoffs, in addition to that of float32. XLA's
+CPU compiler computes them in float32 and rounds once; other compilers may use hardware that is
+accurate to 2 ulp.
 """
 
 _OF_SUM, _OF_NORM = 4.2, 17.5
