@@ -140,7 +140,7 @@ _OF_SHORT_SUMS = (Kind.LOWER_PRECISION, Kind.TYPICAL, Kind.UNKNOWN)
 
 
 def _advised(
-    run: CaseRun, number: int, sources: Sequence[Source], verdicts: list[BlockVerdict]
+    run: CaseRun, number: int, sources: tuple[Source, ...], verdicts: list[BlockVerdict]
 ) -> list[BlockVerdict]:
     """The verdicts, with advice on blocks that sums in the program's short type would explain.
 

@@ -356,9 +356,9 @@ class Command(_Common, typer.core.TyperCommand):
             show_word(parameter, kinds.get(parameter.name, str))
         enabling = _enabling(_beside(settings["callback"], own))  # those of places load late
         for option in options:
-            needed = enabling.get(option.opts[0], [])
-            if needed and not any(name in option.help for name in needed):
-                option.help = f"{option.help[:-1]}; needs {' or '.join(needed)}."
+            needed, text = enabling.get(option.opts[0], []), option.help or ""
+            if needed and not any(name in text for name in needed):
+                option.help = f"{text[:-1]}; needs {' or '.join(needed)}."
             if len(options) >= LONG:
                 option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
             if option.metavar == _DURATION and isinstance(option.default, float):
