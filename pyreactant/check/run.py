@@ -315,6 +315,7 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool, count:
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A program's module may be on this process's import path only, as under pytest.
     environment["PYTHONPATH"] = import_path()
+    environment["PYTHONSAFEPATH"] = "1"  # the user's files are not found before Python's own
     with tempfile.TemporaryFile() as errors:
         lines = _Lines(name, count, shown=progress)
         code = _supervise(argv, environment, lines, errors)

@@ -14,6 +14,9 @@ from tests import harness
 from tests.harness import environment
 from tests.harness import pyreactant as run
 
+COMMAND = str(Path(sys.executable).with_name("pyreactant"))
+"""As a user types it; `python -m pyreactant` finds modules in the current folder first."""
+
 # The module, the line of the mistake, and what is told of it.
 MODULES = {
     "name": ("import numpy as np\nx = absent\n", 2, "NameError: name 'absent' is not defined"),
@@ -95,11 +98,23 @@ def test_a_cross_check_ends_with_2(name: str, tmp_path: Path) -> None:
     assert ran.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["json.py", "queue.py"])
+def test_a_file_with_the_name_of_a_module_of_python(name: str, tmp_path: Path) -> None:
+    """It is not found in place of Python's, neither by the command nor by its runs."""
+    (tmp_path / name).write_text(
+        "import pyreactant as pr\n"
+        "main = pr.Program('x', jax=lambda a: -a, oracle=lambda a: -a, inputs=(('n', 'n'),))\n"
+    )
+    argv = [COMMAND, "crosscheck", f"{name}:main", "--backends", "jax", "--quick"]
+    ran = harness.run(argv, env=environment(), cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(f"{name}:main: right on jax")
+
+
 def test_a_preflight_with_a_size_imports_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("number = 3")
-    argv = [Path(sys.executable).with_name("pyreactant"), "preflight", "mine:number"]
-    argv += ["--topology", "v6e-1", "--size", "8"]
-    ran = harness.run([str(word) for word in argv], env=environment(), cwd=tmp_path)
+    argv = [COMMAND, "preflight", "mine:number", "--topology", "v6e-1", "--size", "8"]
+    ran = harness.run(argv, env=environment(), cwd=tmp_path)
     assert ran.returncode == 2
     assert "'mine:number' must be a pyreactant.Program, got int" in ran.stderr
 
