@@ -96,10 +96,11 @@ class Operations:
         self._matched: list[_Match] = []
         self._results: dict[tuple[tuple[int, Reason], ...], np.ndarray | None] = {}
         self._guards: set[int] = set()
-        self._room, self._runs, self._spent, self._each = _KEPT, 0, 0.0, 0.0
+        self._room, self._runs, self._spent, self._since = _KEPT, 0, 0.0, 0.0
 
     def explain(self, wrong: Wrong) -> list[Reason]:
         """The alterations that give the values of a block, one of each kind, the nearest first."""
+        self._since = time.thread_time()
         target = _Target(wrong)
         fitting = [
             match
@@ -124,6 +125,7 @@ class Operations:
 
     def shorter(self) -> Iterator[tuple[str, np.ndarray]]:
         """The output with the factors of products in a shorter type, and how."""
+        self._since = time.thread_time()
         for family in self._in_shorter:
             for choice in family.choices:
                 result = self._result(choice)
@@ -222,6 +224,7 @@ class Operations:
         steps: list[_Step] = []
         if not self._small:
             return None
+        self._since = time.thread_time()
 
         def note(number: int, alterations: Iterator[Alteration]) -> None:
             ways = [way._replace(new=_forgotten) for way in alterations]
@@ -244,19 +247,20 @@ class Operations:
 
     def _run(self, replay: Replay) -> np.ndarray | None:
         """The output of a run of the oracle; None if it cannot run."""
-        # To ask for the time takes as long as a small oracle.
-        timed = self._runs % _TIMED == 0
-        start = time.thread_time() if timed else 0.0
         try:
             with np.errstate(all="ignore"):
                 return np.asarray(self._of_class(self._arrays(), replay.of_class())[self._number])
         except UnknownOperationError:
             return None
         finally:
-            if timed:
-                self._each = time.thread_time() - start
             self._runs += 1
-            self._spent += self._each
+            # To ask for the time takes as long as a small oracle.
+            if self._runs % _TIMED == 1:
+                self._note_time()
+
+    def _note_time(self) -> None:
+        now = time.thread_time()
+        self._spent, self._since = self._spent + now - self._since, now
 
     def _with_other_constants(self, target: "_Target") -> list[_Match]:
         """The matches of the oracle with another constant."""
@@ -326,7 +330,7 @@ def _forgotten() -> None:
 
 
 _TIMED = 8
-"""Of so many runs of an oracle the time of one is measured."""
+"""After so many runs of an oracle the time is asked for."""
 
 _STEPS = 8
 """Steps of the search for a constant."""
