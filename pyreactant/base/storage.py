@@ -23,12 +23,20 @@ from urllib.parse import quote, urlencode
 
 from .errors import InvalidArgumentError, PyReactantError, RequirementError, argument
 from .metadata import ask, server_of
+from .say import say
 
-FORM = r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9](/(?!\.\.?(/|$))[^\s/]+)*/?"
-"""A bucket, and a folder in it."""
+_BUCKET = r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]"
+FORM = _BUCKET + r"(?=.{0,200}$)(/(?!\.\.?(/|$))[-\w.=+@:]+)*/?"
+"""A bucket, and a folder in it; with a job's own names after it, an object's has 1024 bytes."""
+FORM_IN_WORDS = (
+    "a folder of Cloud Storage such as gs://mine/jobs, with at most 200 letters, digits and "
+    "-_.=+@: after the bucket"
+)
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds between tries of what fails in passing."""
+_SAID = 2
+"""After so many tries the user sees why it takes so long."""
 _SILENCE = 60.0
 _PASSING = (0, 408, 429, 500, 502, 503, 504)
 _BROKEN = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
@@ -183,7 +191,7 @@ class Folder:
         into: BinaryIO | None = None,
     ) -> tuple[int, bytes]:
         """Status and content of an answer that is not a passing trouble."""
-        for pause in (*_PAUSES, 0.0):
+        for tries, pause in enumerate((*_PAUSES, 0.0), 1):
             if body is not None:
                 body.seek(0)
             request = urllib.request.Request(  # noqa: S310 - of this class
@@ -203,6 +211,8 @@ class Folder:
                     return error.code, trouble.encode()
             except _BROKEN as error:
                 trouble = str(getattr(error, "reason", error)) or type(error).__name__
+            if tries == _SAID:
+                say(f"Cloud Storage does not answer now to {what} ({trouble}); it is asked again")
             time.sleep(pause)
         raise RequirementError(
             f"Cloud Storage does not answer now to {what} ({trouble}); see whether this machine "
@@ -229,6 +239,11 @@ class Folder:
                 f"{argument('store')} must be in a bucket that exists, and Cloud Storage cannot "
                 f"{what} ({text}); make the bucket with: gcloud storage buckets create "
                 f"gs://{self._bucket}"
+            )
+        if status == 400:  # such as two dots in the name of a bucket
+            return InvalidArgumentError(
+                f"{argument('store')} must be a folder that Cloud Storage takes, and it does not "
+                f"{what} ({text}); name another bucket or folder"
             )
         if status == 401:
             return RequirementError(

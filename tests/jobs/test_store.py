@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.base.storage import FORM_IN_WORDS
 from pyreactant.runs import record as _record
 from pyreactant.runs import submit, values
 from pyreactant.runs.call import resolve
@@ -125,5 +126,5 @@ def test_a_dry_run_refuses_a_store_outside_of_cloud_storage(store: str) -> None:
     argv = [sys.executable, "-m", "pyreactant", *argv]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2
-    told = f"--store must be a folder of Cloud Storage such as gs://mine/values, got {store!r}"
+    told = f"--store must be {FORM_IN_WORDS}, got {store!r}"
     assert ran.stderr.split("error: ")[1] == f"{told}\n"

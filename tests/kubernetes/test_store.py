@@ -131,12 +131,16 @@ def test_a_value_is_refused_before_it_is_computed(pods: Storage) -> None:
 
 def test_what_is_no_folder() -> None:
     wrong = ("mine", "s3://mine/jobs", "gs://", "gs:///jobs", "gs://Mine/x", "gs://mine/../x", "")
-    for given in wrong:
+    others = ("gs://mine/\udcff", "gs://mine/$(HOME)", "gs://mine/*", f"gs://mine/{'x' * 201}")
+    for given in (*wrong, *others):
         with pytest.raises(pr.InvalidArgumentError) as caught:
             Kubernetes(store=given).check_settings()
-        words = "store must be a folder of Cloud Storage such as gs://mine/jobs, got"
+        words = (
+            "store must be a folder of Cloud Storage such as gs://mine/jobs, with at most 200 "
+            "letters, digits and -_.=+@: after the bucket, got"
+        )
         assert str(caught.value) == f"{words} {given!r}"
-    for given in ("gs://mine", "gs://mine/", "gs://my.own_bucket/a/b..c"):
+    for given in ("gs://mine", "gs://mine/", "gs://my.own_bucket/a/b..c", "gs://mine/größe"):
         Kubernetes(store=given).check_settings()
 
 
@@ -151,6 +155,23 @@ def test_no_such_bucket(api: Api, bucket: Storage) -> None:
     assert said.startswith("store must be in a bucket that exists, and Cloud Storage cannot write")
     assert "(404: The specified bucket does not exist.)" in said
     assert said.endswith("make the bucket with: gcloud storage buckets create gs://another")
+
+
+def test_a_name_that_no_bucket_has(api: Api, bucket: Storage) -> None:
+    bucket.faults = [400]
+    said = refusal(pr.InvalidArgumentError, api, bucket)
+    assert said.startswith("store must be a folder that Cloud Storage takes, and it does not write")
+    assert said.endswith("(400: ); name another bucket or folder")
+
+
+def test_variables_that_fit_in_no_secret(api: Api, bucket: Storage) -> None:
+    env = {"LARGE": os.urandom(MIB).hex()}
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        pr.submit(["train.py"], on=Kubernetes(store=STORE), copies=["large"], env=env)
+    said = str(caught.value)
+    assert said.startswith("what env and requirements name travels in a Secret, which must have at")
+    assert said.endswith("; put what is large into a file of the code")
+    assert (api.objects, bucket.objects) == ({}, {})
 
 
 def test_no_right(api: Api, bucket: Storage) -> None:
@@ -189,11 +210,19 @@ def test_a_login_that_is_good_for_an_hour(api: Api, bucket: Storage) -> None:
     assert stored.put(io.BytesIO(b"value")) in "".join(bucket.objects)
 
 
-def test_nobody_listens(api: Api, bucket: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_listens(
+    api: Api,
+    bucket: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The user sees why it waits, and it waits once: there is nothing to delete."""
     nobody = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", nobody)
     said = refusal(pr.RequirementError, api, bucket)
     assert "Connection refused); see whether this machine reaches " + nobody in said
+    (waits,) = (line for line in capsys.readouterr().err.splitlines() if "asked again" in line)
+    assert waits.startswith("pyreactant: Cloud Storage does not answer now to write gs://bucket/")
 
 
 def test_what_passes_is_tried_again(api: Api, bucket: Storage) -> None:

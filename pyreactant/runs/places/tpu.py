@@ -27,7 +27,7 @@ from ...base.errors import (
 from ...base.files import is_full
 from ...base.say import say
 from ...base.settings import JOB
-from ...base.storage import FORM
+from ...base.storage import FORM, FORM_IN_WORDS
 from ..call import of_login
 from ..keeper import cancelled_by_file, detach, ended
 from ..queued.job import Job, Listener, Phase, SliceSettings
@@ -105,8 +105,7 @@ class TPU(SliceSettings, Target):
         store = self.store
         if store is not None and not re.fullmatch(FORM, store):
             raise InvalidArgumentError(
-                f"{argument('store')} must be a folder of Cloud Storage such as gs://mine/values, "
-                f"got {self.store!r}"
+                f"{argument('store')} must be {FORM_IN_WORDS}, got {self.store!r}"
             )
         if self.transport not in ("rest", "grpc"):
             raise InvalidArgumentError(

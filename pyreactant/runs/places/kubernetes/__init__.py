@@ -153,9 +153,10 @@ class Kubernetes(PodSettings, Target):
             with written(record.folder):
                 own = _of_job(record, None if stored is None else code)
             large = stored if _stored_code(record).exists() else None
+            if large is not None:
+                large.check()  # before it, there is nothing to delete
             try:
                 if large is not None:
-                    large.check()
                     large.put(code)
                 yield {name: own, f"{name}-code": _of_package()}
             except BaseException:
@@ -548,6 +549,12 @@ def _of_job(record: Record, code: BinaryIO | None) -> dict[str, bytes]:
             parts = {name: parts[name] for name in parts.keys() - large.keys()}
             parts[f"work/{start.STORED}"] = _stored_code(record)
     work = _packed(parts)
+    if len(work) > _WORK and code is not None:
+        raise InvalidArgumentError(
+            f"what {argument('env')} and {argument('requirements')} name travels in a Secret, "
+            f"which must have at most {_WORK >> 10} KiB when it is packed, and has "
+            f"{len(work) >> 10} KiB; put what is large into a file of the code"
+        )
     if len(work) > _WORK:
         raise InvalidArgumentError(
             f"the code and the arguments must be at most {_WORK >> 10} KiB when they are packed, "

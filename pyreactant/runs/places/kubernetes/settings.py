@@ -8,7 +8,7 @@ from typing import Any
 from ....base.errors import InvalidArgumentError, argument
 from ....base.slices.generations import gke_label
 from ....base.slices.topology import Topology, topology
-from ....base.storage import FORM
+from ....base.storage import FORM, FORM_IN_WORDS
 from ...spec import STORE, Processes, option
 
 _MOST_PODS, _MOST_RESTARTS = 65536, 2**31 - 1
@@ -35,7 +35,7 @@ _FORMS = {
         rf"(gs://[a-z0-9][-_.a-z0-9]{{1,220}}[a-z0-9]|{_NAME.replace('$', ':')}):/[^:]*",
         "CLAIM:/FOLDER or gs://BUCKET:/FOLDER",
     ),
-    "store": (FORM, "a folder of Cloud Storage such as gs://mine/jobs"),
+    "store": (FORM, FORM_IN_WORDS),
     "index_url": (r"https?://[^\s@]+", "the address of an index, without a password"),
 }
 """What some settings must look like."""
