@@ -387,6 +387,11 @@ def chosen(env: Env) -> dict[str, str]:
         )
     if not isinstance(env, Mapping):
         absent = [name for name in env if name not in os.environ]
+        if absent and "=" in absent[0]:  # the value may be a secret
+            raise InvalidArgumentError(
+                f"{argument('env')} must be the name of a variable, and has a value, too; set it "
+                f"here, and name {absent[0].partition('=')[0]}"
+            )
         if absent:
             raise InvalidArgumentError(
                 f"{argument('env')} names {absent[0]}, which is not set here; set it, or leave it "

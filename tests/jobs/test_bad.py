@@ -255,6 +255,9 @@ def test_code_and_environment(folder: Path) -> None:
     assert "env names LAW_ABSENT, which is not set here" in refused(
         2, "train.py:main", env=["LAW_ABSENT"]
     )
+    given = refused(2, "train.py:main", env=["LAW_ABSENT=secret"])
+    assert "env must be the name of a variable, and has a value, too; set it here, and" in given
+    assert "secret" not in given
     assert "env= must be names, or a dict of text" in refused(2, "train.py:main", env={"A": 1})
     for name in ("PYREACTANT_NUM_PROCESSES", "PYREACTANT_JOB", "JAX_PROCESS_ID"):
         message = refused(2, "train.py:main", env={name: "3"})

@@ -163,6 +163,7 @@ PATHWAYS = {"accelerator_type": "v6e-16", "pathways": True, "store": "gs://mine/
             "queue must be the name of a LocalQueue, of lower-case letters, digits, - and ., "
             "got 'team a'",
         ),
+        ({"queue": f"{'a' * 32}.{'b' * 32}"}, "queue must be the name of a LocalQueue"),
         ({"priority": "-x"}, "priority must be the name of a PriorityClass"),
         ({"service_account": "a/b"}, "service_account must be the name of a service account"),
         ({"node_selector": ("spot",)}, "node_selector must be a label of nodes as KEY=VALUE"),
@@ -197,6 +198,14 @@ PATHWAYS = {"accelerator_type": "v6e-16", "pathways": True, "store": "gs://mine/
         ({"nodes": 0}, "nodes must be 1 or more, got 0"),
         ({"slices": 2}, "slices needs accelerator_type, such as v6e-16"),
         ({"accelerator_type": "v6e-16", "nodes": 4}, "a slice has its own nodes and no GPUs"),
+        (
+            {"accelerator_type": "v6e-16", "devices_per_process": 4},
+            "on TPU a process has all devices of its machine; leave out devices_per_process=4",
+        ),
+        (
+            {"gpus_per_node": 8, "devices_per_process": 9},
+            "devices_per_process must be at most the 8 of gpus_per_node, got 9",
+        ),
         ({"accelerator_type": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'"),
         ({"accelerator_type": "v3-8"}, "GKE has no nodes with v3; choose v4"),
         ({"platform": "tpu"}, "platform is tpu, but the pods have cpu only"),
@@ -210,6 +219,15 @@ def test_what_cannot_be(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(pr.InvalidArgumentError) as caught:
         Kubernetes(**settings).check_settings()
     assert said in str(caught.value)
+
+
+def test_words_that_fit_in_no_annotation() -> None:
+    record = draft("train.py", "kubernetes", {}, program=["train.py", "x" * 300_000])
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        Kubernetes().plan(record)
+    said = str(caught.value)
+    assert said.startswith("the words of the program must have at most 250 KiB with the names of")
+    assert said.endswith("and have 293 KiB; put what is long into a file of the code")
 
 
 PLAIN = st.text() | st.integers() | st.booleans() | st.sampled_from(["yes", "0o1", "1:30", "~", ""])

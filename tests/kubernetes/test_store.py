@@ -164,10 +164,13 @@ def test_a_name_that_no_bucket_has(api: Api, bucket: Storage) -> None:
     assert said.endswith("(400: ); name another bucket or folder")
 
 
-def test_variables_that_fit_in_no_secret(api: Api, bucket: Storage) -> None:
-    env = {"LARGE": os.urandom(MIB).hex()}
+@pytest.mark.parametrize(
+    "given", [{"env": {"LARGE": os.urandom(MIB).hex()}}, {"requirements": "long.txt"}]
+)
+def test_what_fits_in_no_secret(api: Api, bucket: Storage, given: dict[str, Any]) -> None:
+    Path("long.txt").write_bytes(b"# caf\xe9, of another encoding\n" * (1 << 16))
     with pytest.raises(pr.InvalidArgumentError) as caught:
-        pr.submit(["train.py"], on=Kubernetes(store=STORE), copies=["large"], env=env)
+        pr.submit(["train.py"], on=Kubernetes(store=STORE), copies=["large"], **given)
     said = str(caught.value)
     assert said.startswith("what env and requirements name travels in a Secret, which must have at")
     assert said.endswith("; put what is large into a file of the code")

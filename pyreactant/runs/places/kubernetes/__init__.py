@@ -54,7 +54,7 @@ from .watch import watch_of
 _SECRET = 1 << 20
 """Bytes that one Secret can hold."""
 _WORK = 900 << 10
-"""Bytes that the packed code of a job may have, beside which the Secret has room for the rest."""
+"""Bytes that the packed code of a job may have, with the requirements, which are not packed."""
 _STORED = 800 << 10
 """Bytes from which on it is stored; what has less fits in the Secret, however it is packed."""
 _PATIENCE, _END = 60.0, 120.0
@@ -548,25 +548,26 @@ def _of_job(record: Record, code: BinaryIO | None) -> dict[str, bytes]:
             _stored_code(record).write_text(digest_of(code))
             parts = {name: parts[name] for name in parts.keys() - large.keys()}
             parts[f"work/{start.STORED}"] = _stored_code(record)
+    own = record.work / "requirements.txt"
+    needed = "".join(f"{line}\n" for line in _requirements(record)).encode()
+    needed += own.read_bytes() if own.exists() else b""
     work = _packed(parts)
-    if len(work) > _WORK and code is not None:
-        raise InvalidArgumentError(
-            f"what {argument('env')} and {argument('requirements')} name travels in a Secret, "
-            f"which must have at most {_WORK >> 10} KiB when it is packed, and has "
-            f"{len(work) >> 10} KiB; put what is large into a file of the code"
-        )
-    if len(work) > _WORK:
+    if (size := len(work) + len(needed)) > _WORK:
+        if code is not None:
+            raise InvalidArgumentError(
+                f"what {argument('env')} and {argument('requirements')} name travels in a Secret, "
+                f"which must have at most {_WORK >> 10} KiB when it is packed, and has "
+                f"{size >> 10} KiB; put what is large into a file of the code"
+            )
         raise InvalidArgumentError(
             f"the code and the arguments must be at most {_WORK >> 10} KiB when they are packed, "
-            f"for they travel in a Secret, and are {len(work) >> 10} KiB; name a bucket for them "
+            f"for they travel in a Secret, and are {size >> 10} KiB; name a bucket for them "
             f"by {argument('store')}, or keep data in a volume ({argument('volumes')}), and large "
             "files out of the repository"
         )
-    own = record.work / "requirements.txt"
-    lines = [*_requirements(record), *(own.read_text().splitlines() if own.exists() else [])]
     return {
         "secret": secrets.token_hex(32).encode(),
-        "requirements.txt": "".join(f"{line}\n" for line in lines).encode(),
+        "requirements.txt": needed,
         "work.tar.bz2": work,
     }
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ....base.errors import ExitCode
+from ....base.errors import ExitCode, InvalidArgumentError
 from ....base.settings import (
     COUNT,
     JOB,
@@ -53,6 +53,8 @@ KEYS = {
 """The keys of each Secret, by the end of its name."""
 
 _EXCLUSIVE = f"alpha.{JOBSET}/exclusive-topology"
+_NOTED = 250 << 10
+"""Bytes that `NOTED` may have; all annotations of an object may have 256 KiB."""
 _WEEK = 7 * 24 * 3600
 _DISRUPTED, _FAILED, _LOST = range(3)
 """Indices of the rules of a Job by which its pods fail; its message names the index."""
@@ -147,10 +149,21 @@ def _jobset(target: PodSettings, record: Record) -> dict[str, Any]:
 
 
 def noted(record: Record) -> str:
-    """What is told of a record: neither folders of this machine nor secrets."""
+    """What is told of a record: neither folders of this machine nor secrets.
+
+    Raises:
+        InvalidArgumentError: It is too long.
+    """
     spec = {key: record.spec[key] for key in TOLD if key in record.spec}
     told = {"what": record.what, "settings": record.settings, "created": record.created}
-    return json.dumps({**told, "spec": spec})
+    text = json.dumps({**told, "spec": spec})
+    if len(text) > _NOTED:
+        raise InvalidArgumentError(
+            f"the words of the program must have at most {_NOTED >> 10} KiB with the names of "
+            f"what it needs, for an annotation of the JobSet has them, and have {len(text) >> 10} "
+            "KiB; put what is long into a file of the code"
+        )
+    return text
 
 
 def _seconds(target: PodSettings) -> int:

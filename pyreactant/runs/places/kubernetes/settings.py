@@ -23,7 +23,7 @@ _NAMED = "of lower-case letters, digits, - and ."
 _FORMS = {
     "image": (r"[\w.\-:/@]+", "the name of an image, such as python:3.12"),
     "namespace": (_LABEL, "a name of lower-case letters, digits and -"),
-    "queue": (_NAME, f"the name of a LocalQueue, {_NAMED}"),
+    "queue": (rf"(?=.{{1,63}}$){_NAME}", f"the name of a LocalQueue, {_NAMED}"),
     "priority": (_NAME, f"the name of a PriorityClass, {_NAMED}"),
     "service_account": (_NAME, f"the name of a service account, {_NAMED}"),
     "node_selector": (rf"[^=]+=({_VALUE})", "a label of nodes as KEY=VALUE"),
@@ -192,6 +192,17 @@ class PodSettings(Processes):
                     f"through Pathways one process has all devices of all slices; leave out "
                     f"{argument(name, getattr(self, name))}"
                 )
+        each, gpus = self.devices_per_process, self.gpus_per_node
+        if slices is not None and each is not None:
+            raise InvalidArgumentError(
+                "on TPU a process has all devices of its machine; leave out "
+                f"{argument('devices_per_process', each)}"
+            )
+        if gpus and each is not None and each > gpus:
+            raise InvalidArgumentError(
+                f"{argument('devices_per_process')} must be at most the {gpus} of "
+                f"{argument('gpus_per_node')}, got {each}"
+            )
         fitting = {"tpu"} if slices else {"gpu"} if self.gpus_per_node else {"cpu"}
         if self.platform is not None and self.platform not in fitting:
             raise InvalidArgumentError(
