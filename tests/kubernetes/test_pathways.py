@@ -181,6 +181,11 @@ def test_slices_that_it_does_not_know(api: Api) -> None:
             "leave out --platform tpu",
         ),
         ([*THROUGH, "--topology", "v6e-1", "train.py"], 2, "slices that Pathways knows"),
+        (
+            [*THROUGH, "--topology", "v6e-16", "--env", "JAX_BACKEND_TARGET", "train.py"],
+            2,
+            "--env must not name JAX_BACKEND_TARGET, by which the program finds Pathways; leave",
+        ),
         (["--pathways", "--topology", "v6e-16", "train.py"], 2, "--pathways needs --store"),
         (["--on", "local", "--pathways", "train.py"], 2, "--pathways"),
     ],
@@ -190,9 +195,10 @@ def test_what_is_refused(api: Api, words: list[str], code: int, said: str, dry: 
     *options, program = words
     how = "--dry-run" if dry else "--detach"
     argv = ["pyreactant", "run", "--on", "kubernetes", how, *options, "--", program]
+    places = {k: os.environ[k] for k in ("KUBECONFIG", "XDG_STATE_HOME")}
     ran = harness.run(
         [sys.executable, "-m", *argv],
-        env=environment(**{k: os.environ[k] for k in ("KUBECONFIG", "XDG_STATE_HOME")}),
+        env=environment(**places, JAX_BACKEND_TARGET="of this machine"),
     )
     assert (ran.returncode, ran.stdout) == (code, ""), ran
     assert said in " ".join(ran.stderr.split())

@@ -97,10 +97,13 @@ def objects(target: PodSettings, record: Record, sent: Sent | None = None) -> li
         for end in KEYS
     ]
     jobset = _jobset(target, record)
+    if target.pathways:
+        variables = record.spec.get("env", ())
+        jobset = pathways.jobset(target, folder_of(target, record), variables, jobset)
     return [
         *secrets,
         *([] if target.no_network_policy else [_network_policy(target, record)]),
-        pathways.jobset(target, folder_of(target, record), jobset) if target.pathways else jobset,
+        jobset,
     ]
 
 

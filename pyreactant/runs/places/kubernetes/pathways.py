@@ -4,6 +4,7 @@ Its head has the resource manager, the proxy, and our one process; the other pod
 which have the chips. Source: pathwaysutils 0.1.13, ``pathwaysutils/experimental/gke/jobset.py``.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from ....base.errors import InvalidArgumentError, RequirementError, argument
@@ -23,17 +24,20 @@ _ON_WORKERS = (
 """What the workers' pods have of ours."""
 
 
-def jobset(target: PodSettings, folder: str, ours: dict[str, Any]) -> dict[str, Any]:
+def jobset(
+    target: PodSettings, folder: str, variables: Iterable[str], ours: dict[str, Any]
+) -> dict[str, Any]:
     """The JobSet of the generator, with what is ours.
 
     Args:
         target: The settings.
         folder: The folder of Cloud Storage that is the job's own.
+        variables: The names of the user's variables.
         ours: The JobSet of the same job without Pathways.
 
     Raises:
         RequirementError: The generator is not installed.
-        InvalidArgumentError: It knows no such slices.
+        InvalidArgumentError: It knows no such slices, or sets one of the variables itself.
     """
     try:
         from pathwaysutils.experimental.gke.jobset import PathwaysJobSet
@@ -67,6 +71,11 @@ def jobset(target: PodSettings, folder: str, ours: dict[str, Any]) -> dict[str, 
     spec = whole["spec"]
     head, workers = (one["template"]["spec"] for one in spec["replicatedJobs"])
     (theirs,) = head["template"]["spec"]["containers"]
+    for name in {one["name"] for one in theirs["env"]}.intersection(variables):
+        raise InvalidArgumentError(
+            f"{argument('env')} must not name {name}, by which the program finds Pathways; leave "
+            "it out"
+        )
     main = {**theirs, **own, "env": [*theirs["env"], *own["env"]]}
     del main["resources"]  # the chips, which the workers have
     head |= {key: job[key] for key in _ON_HEAD if key in job}
