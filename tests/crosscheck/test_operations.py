@@ -149,6 +149,16 @@ def by_var(x: Any, of: Any, ddof: int = 0, epsilon: float = 5e-3) -> Any:
     )
 
 
+def corrected(x: Any, of: Any, times: int = 32, less: int = 1) -> Any:
+    """The variances of a sample."""
+    squares = ((x - x.mean(axis=0)) ** 2).mean(axis=0)
+    return x + squares * times / (32 - less)
+
+
+def tripled(x: Any, of: Any, times: int = 3) -> Any:
+    return of.tanh(x * x * times)
+
+
 def annealed(x: Any, of: Any, warmth: float = 0.7) -> Any:
     return of.tanh(x @ x / warmth) @ x
 
@@ -204,6 +214,11 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], set[Kind]]] = [
     (locally, {"parts": 4}, {Kind.MISSING_REDUCTION}),
     (by_var, {"ddof": 1}, {Kind.VARIANCE}),
     (by_var, {"epsilon": 2e-2}, {Kind.EPSILON}),
+    (corrected, {"times": 31}, {Kind.VARIANCE}),
+    (corrected, {"less": 0}, {Kind.VARIANCE}),
+    (corrected, {"less": 2}, {Kind.VARIANCE}),
+    (corrected, {"times": 16}, {Kind.FACTOR}),
+    (tripled, {"times": 2}, {Kind.FACTOR}),
     (annealed, {"warmth": 0.9}, {Kind.FACTOR}),
     (summed, {"axis": 1}, {Kind.DIMENSION}),
     (summed, {"parts": 8}, {Kind.MISSING_REDUCTION}),

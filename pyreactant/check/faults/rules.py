@@ -161,15 +161,17 @@ def _other_factors(
     yield factor(f"with its {own} by {c:.6g} done twice", lambda: ufunc(ufunc(x, c), c))
     yield factor(f"with {other} by {c:.6g} instead of {own}", lambda: inverse(x, c))
     yield factor(f"with {own} by {-c:.6g} instead of {c:.6g}", lambda: ufunc(x, -c))
-    if ufunc is np.divide and c > 2 and c.is_integer():
-        # A division by n - 1 is that of a variance only if it divides squares.
-        kind = Kind.VARIANCE if squares else Kind.FACTOR
-        text = f"with division by {c - 1:.0f} instead of {c:.0f}"
-        yield Alteration(kind, text, lambda: x / (c - 1))
+    if squares and c.is_integer() and c > (2 if ufunc is np.divide else _FEW):
+        for near in (c - 1, c + 1):  # of sums of squares, n for n - 1 is that of a variance
+            text = f"with {own} by {near:.0f} instead of {c:.0f}"
+            yield Alteration(Kind.VARIANCE, text, functools.partial(ufunc, x, near))
     yield factor(f"with {own} by {{}} instead of {c:.6g}", lambda new: ufunc(x, new), constant=c)
 
 
 _NAMES = {np.multiply: "multiplication", np.divide: "division"}
+
+_FEW = 8
+"""A factor that is not larger may be any constant, and no number of elements."""
 
 
 def _other_sign(ufunc: Any, other: Any) -> Rule:
@@ -500,7 +502,8 @@ def _pad(call: Call) -> Iterator[Alteration]:
 
 
 _ADD, SQRT, POWER = (np.add, "__call__"), (np.sqrt, "__call__"), (np.power, "__call__")
-DIVIDE, LOG = (np.divide, "__call__"), (np.log, "__call__")
+MULTIPLY, DIVIDE = (np.multiply, "__call__"), (np.divide, "__call__")
+LOG = (np.log, "__call__")
 ADDITIONS = (_ADD, (np.subtract, "__call__"))
 SUM = (np.add, "reduce")
 COMPARISONS = {

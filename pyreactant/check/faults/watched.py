@@ -15,6 +15,7 @@ from .rules import (
     COMPARISONS,
     DIVIDE,
     LOG,
+    MULTIPLY,
     POWER,
     RULES,
     SQRT,
@@ -152,8 +153,9 @@ def _watched(replay: Replay) -> type:
         array.by_value = (compared and any(_of_values(x) for x in inputs)) or (
             array.dtype == bool and any(getattr(x, "by_value", False) for x in inputs)
         )
+        scaled = name == SUM or (name in (MULTIPLY, DIVIDE) and np.ndim(args[1]) == 0)
         array.of_squares = _is_square(name, args) or (
-            name == SUM and getattr(inputs[0], "of_squares", False)
+            scaled and getattr(inputs[0], "of_squares", False)
         )
         return array
 
@@ -246,7 +248,7 @@ def _is_square(name: Any, args: Any) -> bool:
     """Whether an operation squares numbers, or multiplies an array with itself turned round."""
     if name == POWER:
         return np.ndim(args[1]) == 0 and args[1] == 2
-    products = ((np.multiply, "__call__"), (np.matmul, "__call__"))
+    products = (MULTIPLY, (np.matmul, "__call__"))
     return name == (np.square, "__call__") or (
         name in products and np.may_share_memory(args[0], args[1])
     )
