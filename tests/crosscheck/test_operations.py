@@ -152,7 +152,7 @@ def by_var(x: Any, of: Any, ddof: int = 0, epsilon: float = 5e-3) -> Any:
 def corrected(x: Any, of: Any, times: int = 32, less: int = 1) -> Any:
     """The variances of a sample."""
     squares = ((x - x.mean(axis=0)) ** 2).mean(axis=0)
-    return x + squares * times / (32 - less)
+    return x + 0.5 * squares * times / (32 - less)
 
 
 def tripled(x: Any, of: Any, times: int = 3) -> Any:

@@ -153,9 +153,8 @@ def _watched(replay: Replay) -> type:
         array.by_value = (compared and any(_of_values(x) for x in inputs)) or (
             array.dtype == bool and any(getattr(x, "by_value", False) for x in inputs)
         )
-        scaled = name == SUM or (name in (MULTIPLY, DIVIDE) and np.ndim(args[1]) == 0)
         array.of_squares = _is_square(name, args) or (
-            scaled and getattr(inputs[0], "of_squares", False)
+            _scales(name, args) and any(getattr(x, "of_squares", False) for x in inputs)
         )
         return array
 
@@ -252,6 +251,13 @@ def _is_square(name: Any, args: Any) -> bool:
     return name == (np.square, "__call__") or (
         name in products and np.may_share_memory(args[0], args[1])
     )
+
+
+def _scales(name: Any, args: Any) -> bool:
+    """Whether an operation adds numbers up, or multiplies or divides them by one number."""
+    if name == MULTIPLY:
+        return not all(map(np.ndim, args))
+    return name == SUM or (name == DIVIDE and not np.ndim(args[1]))
 
 
 def _epsilon_elsewhere(name: Any, inputs: Sequence[Any]) -> Iterator[Alteration]:
