@@ -132,7 +132,6 @@ def _filled(moved: Moved, n: int, fill: str, source: np.ndarray) -> np.ndarray:
     start = own // size * size
     inside = at - start
     outside = (inside < 0) | (inside >= size)
-    back = moved.by < 0
     back, width = moved.by < 0, abs(moved.by)
     step = np.where(inside < 0, -inside - 1, inside - size)  # 0 for the nearest one
     other = start + (size if back else -size)
