@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..base.errors import InvalidArgumentError
-from .command import duration, examples
+from .command import AsJson, duration, examples
 
 BISECT_EXAMPLES = examples(
     "pyreactant bisect check",
@@ -55,7 +55,7 @@ def bisect(
     ] = None,
     each: Annotated[float, duration(help="Time limit of one run.")] = 120.0,
     timeout: Annotated[float | None, duration(help="Time limit of all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Cut a program with wrong results down to the operations that are wrong."""
     from ..check.bisect.bisect import RESULT, TEXT, lines_of, problem_of

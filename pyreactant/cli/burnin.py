@@ -17,7 +17,7 @@ from ..base.files import plain_json
 from ..base.outputs import check_outputs, reserved_stdout, write_output
 from ..base.say import say
 from ..base.steps import Level
-from .command import App, Beside, Group, Html, Overwrite, duration, examples
+from .command import App, AsJson, Beside, Group, Html, Overwrite, duration, examples
 from .declared import HERE, Options, chosen, takes_settings
 from .run import BURN_IN, RunCommand, listed, spec_of, watched
 
@@ -34,8 +34,6 @@ RECORD = "burnin-record.jsonl"
 """What process 0 writes after each round, in the run's folder."""
 
 _RUN = "run"
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")]
 
 
 class _WithDefault(Group):

@@ -9,7 +9,7 @@ import typer
 
 from ..base.counted import counted
 from ..base.errors import MismatchError
-from .command import App, examples
+from .command import App, AsJson, examples
 
 app = App(
     no_args_is_help=True,
@@ -20,7 +20,6 @@ app = App(
         "pyreactant checkpoints verify run1",
     ),
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Steps = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of steps.")]
 One = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of a step, or an item in it.")]
 Both = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of steps, or of one.")]

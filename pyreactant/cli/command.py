@@ -51,8 +51,10 @@ MeshText = Annotated[
     typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices"),
     Beside(enables="--device-ids"),
 ]
-
-
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Platform = Annotated[
+    str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
+]
 Html = Annotated[
     Path | None,
     typer.Option(

@@ -16,7 +16,17 @@ from ..base import steps
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import STDOUT, check_outputs, reserved_stdout, target_of, write_output
 from ..base.steps import Level
-from .command import Beside, Html, MeshText, Overwrite, ReportFile, duration, examples
+from .command import (
+    AsJson,
+    Beside,
+    Html,
+    MeshText,
+    Overwrite,
+    Platform,
+    ReportFile,
+    duration,
+    examples,
+)
 from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 
 if TYPE_CHECKING:
@@ -82,9 +92,6 @@ class CrosscheckCommand(DeclaredCommand):
                 )
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-
-
 @takes_settings
 def crosscheck(
     settings: dict[str, Any],
@@ -136,9 +143,7 @@ def crosscheck(
         str | None, typer.Option(help="Element type.", show_default="the program's default")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    platform: Annotated[
-        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
-    ] = None,
+    platform: Platform = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
     typical: Annotated[
         float,

@@ -16,7 +16,7 @@ from ..arrays.text import hanging, width_of
 from ..base.counted import counted
 from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
 from ..base.say import say
-from .command import App, Beside, duration, examples
+from .command import App, AsJson, Beside, duration, examples
 
 if TYPE_CHECKING:
     from ..runs.job import Job
@@ -41,7 +41,6 @@ IdOrNumber = Annotated[
         "an array.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 SHOWN = 20

@@ -14,7 +14,7 @@ import typer
 from ..arrays.text import hanging
 from ..base.errors import InvalidArgumentError, argument, code_of_signal
 from ..julia.setup.options import STAGES, Event
-from .command import App, duration, examples
+from .command import App, AsJson, duration, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,7 @@ def setup(
     wait: Annotated[
         float | None, duration(help="How long to wait for another setup.", show_default="1h")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Install Julia and Reactant, and compile them.
 
@@ -146,7 +146,7 @@ _VARIABLES = {"gpu": "REACTANT_GPU", "gpu_version": "REACTANT_GPU_VERSION"}
 @prefs.command(epilog=examples("pyreactant prefs show --json"))
 def show(
     project: Project = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print each preference as Julia reads it, and the file that sets it."""
     from .. import preferences
@@ -181,7 +181,7 @@ def set_(
         ),
     ],
     project: Project = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Set a preference; the rest of its file does not change."""
     from .. import preferences
@@ -197,7 +197,7 @@ def set_(
 def unset(
     name: Name,
     project: Project = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove a preference from the local preferences."""
     from .. import preferences
@@ -222,7 +222,7 @@ DOCTOR_EXAMPLES = examples(
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+    as_json: AsJson = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also multiply matrices on every runtime.")
     ] = False,
@@ -307,7 +307,7 @@ _WIDTH = 100
 
 
 def explain(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print this process's index, and what decided it.
 

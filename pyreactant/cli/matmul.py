@@ -12,7 +12,7 @@ from ..base.counted import counted
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.files import plain_json
 from ..base.outputs import check_outputs, write_output
-from .command import Beside, DType, MeshText, Overwrite, ReportFile, examples
+from .command import AsJson, Beside, DType, MeshText, Overwrite, Platform, ReportFile, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,9 +51,7 @@ def matmul(
     backend: Annotated[
         str | None, typer.Option(help="Runtime: jax or reactant.", show_default="jax")
     ] = None,
-    platform: Annotated[
-        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
-    ] = None,
+    platform: Platform = None,
     devices_per_process: Annotated[
         int | None,
         typer.Option(
@@ -92,7 +90,7 @@ def matmul(
     ] = None,
     report_file: ReportFile = None,
     overwrite: Overwrite = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Multiply two sharded matrices, and check the product.
 

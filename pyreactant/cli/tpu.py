@@ -12,7 +12,7 @@ import typer
 from ..base.counted import counted
 from ..base.errors import ExitCode, code_of_signal
 from ..base.say import say
-from .command import App, Beside, duration
+from .command import App, AsJson, Beside, duration
 from .declared import takes_settings
 from .tpu_options import (
     LOCATION,
@@ -21,7 +21,6 @@ from .tpu_options import (
     RESOURCE,
     SLICES,
     SSH,
-    AsJson,
     Timeout,
     Transport,
     Wait,

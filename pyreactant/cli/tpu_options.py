@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..runs.queued.client import Client
 
 Transport = Annotated[str, typer.Option(help="Protocol of Google's client: rest or grpc.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[float, duration(help="How long to wait at most.")]
 Wait = Annotated[float, duration("--wait", help="How long the slices may take to become ACTIVE.")]
 
