@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InvalidArgumentError, argument
 from ..base.lazy import attach
-from ..base.slices.topology import EXAMPLE
 from .places.target import Target as Target
 
 if TYPE_CHECKING:
@@ -34,10 +33,6 @@ _MODULE_OF, __getattr__, __dir__ = attach(
 __all__ = ["Target", "make", *_MODULE_OF]
 
 
-_NEEDED = {"accelerator_type": f"{{}}, a slice {EXAMPLE}"}
-"""How a message asks for a setting that has no default."""
-
-
 def make(kind: str, settings: Mapping[str, Any]) -> Target:
     """The target of that kind with these settings.
 
@@ -51,13 +46,13 @@ def make(kind: str, settings: Mapping[str, Any]) -> Target:
             raise InvalidArgumentError(
                 f"the target {kind} has no setting {name!r}; it has {', '.join(known)}"
             )
-    needed = [
-        _NEEDED.get(field.name, "{}").format(argument(field.name))
-        for field in dataclasses.fields(target)
-        if field.default is dataclasses.MISSING and field.name not in settings
-    ]
-    if needed:
-        raise InvalidArgumentError(f"the target {kind} needs {', '.join(needed)}")
+    for field in dataclasses.fields(target):
+        if field.default is dataclasses.MISSING and field.name not in settings:
+            from ..base.slices.topology import EXAMPLE
+
+            raise InvalidArgumentError(
+                f"the target {kind} needs {argument(field.name)}, a slice {EXAMPLE}"
+            )
     return target(**settings)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError, argument
-from ..call import find_julia
 from ..record import DamagedError, Record, Status
 from ..spec import Processes, fits, words
 
@@ -97,6 +96,8 @@ class Target(Processes, abc.ABC):
             RequirementError: Julia is absent.
             InvalidArgumentError: A setting is wrong for Julia.
         """
+        from ..call import find_julia  # what reads programs, which a list of jobs does not need
+
         find_julia(name)
 
     @abc.abstractmethod
