@@ -15,7 +15,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,27 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise FileError(f"{path}: not {what}")
     return data
+
+
+_LEFT_OUT = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")
+
+
+def pack(files: Mapping[str, Path], archive: tarfile.TarFile) -> None:
+    """Add files and folders to an archive for another machine; those that exist.
+
+    Args:
+        files: The files by the names that they get.
+        archive: It gets no names of this machine's user, and no caches and repositories.
+    """
+    for name, path in files.items():
+        if path.exists():
+            archive.add(path, name, filter=_without_owner)
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return None if Path(entry.name).name in _LEFT_OUT else entry
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...base.counted import counted
 from ...base.errors import DeadlineError, ExitCode, FileError, InvalidArgumentError, PyReactantError
-from ...base.files import check_home, is_full, state_folder, unpack, writing
+from ...base.files import check_home, is_full, pack, state_folder, unpack, writing
 from ...process.group.group import join_address
 from ..supervisor import RunReport
 from ..supervisor.program import find_program
@@ -25,7 +25,6 @@ from .reach import Session, Sessions
 from .request import Worker
 
 _SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt", "ray.txt")
-_EXCLUDED = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")
 RAY_PORT, RAY_CLIENT_PORT = 6379, 10001
 """Ports of a Ray cluster's head: for its nodes, and for drivers on other machines."""
 _PORTS = range(20000, 30000)
@@ -79,8 +78,7 @@ def _write_archive(
                 archive.add(scripts_folder() / name, name)
             if request is not None:
                 archive.add(request, request.name)
-            for path in (*_script(program), *copies):
-                _add(archive, path, f"code/{path}")
+            pack({f"code/{path}": path for path in (*_script(program), *copies)}, archive)
     except OSError as error:
         raise FileError(f"{error.filename or file}: {error.strerror or error}") from None
 
@@ -88,22 +86,10 @@ def _write_archive(
 def add_package(archive: tarfile.TarFile) -> None:
     """Add pyreactant to an archive, in its folder "code"."""
     package = Path(__file__).resolve().parent.parent.parent
-    _add(archive, package, f"code/{package.name}")
+    names = [package.name]
     if (package.parent / "pyproject.toml").exists():  # a wheel has the folders inside
-        for folder in ("julia", "slurm", "gcloud"):
-            if (package.parent / folder).is_dir():
-                _add(archive, package.parent / folder, f"code/{folder}")
-
-
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    archive.add(path, name, filter=without_owner)
-
-
-def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """The entry of an archive without the names of this machine's user; None to leave it out."""
-    info.uid = info.gid = 0
-    info.uname = info.gname = ""
-    return None if Path(info.name).name in _EXCLUDED else info
+        names += ["julia", "slurm", "gcloud"]
+    pack({f"code/{name}": package.parent / name for name in names}, archive)
 
 
 def _extract(file: Path, folder: Path) -> None:

@@ -13,6 +13,7 @@ import importlib.metadata
 import io
 import os
 import secrets
+import tarfile
 import tempfile
 import threading
 import time
@@ -30,12 +31,13 @@ from ....base.errors import (
     RequirementError,
     argument,
 )
+from ....base.files import pack
 from ....base.say import say
 from ....base.storage import Folder, digest_of, login_of_user
 from ...record import Record, Status, draft, written
 from ..target import Target, with_reason
 from . import manifest, start
-from .brought import bring_log, follow_log, packed, unpack_end
+from .brought import bring_log, follow_log, unpack_end
 from .client import Cluster, NoAnswerError, Object, changes, cluster_at
 from .settings import PodSettings
 from .states import (
@@ -543,7 +545,8 @@ def _of_job(record: Record, code: BinaryIO | None) -> dict[str, bytes]:
     parts = {f"work/{path.name}": path for path in record.work.iterdir()}
     if code is not None:
         large = {name: parts[name] for name in ("work/code", "work/arguments")}
-        packed(large, code, "gz")
+        with tarfile.open(fileobj=code, mode="w:gz") as archive:
+            pack(large, archive)
         if code.tell() > _STORED:
             _stored_code(record).write_text(digest_of(code))
             parts = {name: parts[name] for name in parts.keys() - large.keys()}
@@ -595,5 +598,6 @@ def _requirements(record: Record) -> Iterator[str]:
 
 def _packed(files: Mapping[str, Path]) -> bytes:
     """An archive for a Secret."""
-    packed(files, content := io.BytesIO(), "bz2")
+    with tarfile.open(fileobj=(content := io.BytesIO()), mode="w:bz2") as archive:
+        pack(files, archive)
     return content.getvalue()

@@ -21,12 +21,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from ....base.errors import PyReactantError
-from ....base.files import unpack
+from ....base.files import pack, unpack
 from ....base.storage import Folder, digest_of
-from ...queued.workers import without_owner
 from ...record import Record, private_folder, report_in, written
 from ...supervisor.metrics import FILE as METRICS
 from ...supervisor.report import RunReport
@@ -63,7 +61,8 @@ def sent(files: Mapping[str, Path], stored: Folder | None = None) -> list[bytes]
         PyReactantError: As `Folder.put`.
     """
     with tempfile.TemporaryFile() as content:
-        packed(files, content, "gz")
+        with tarfile.open(fileobj=content, mode="w:gz") as archive:
+            pack(files, archive)
         if (size := content.tell()) <= MOST:
             content.seek(0)
             text = base64.b64encode(content.read())
@@ -74,20 +73,6 @@ def sent(files: Mapping[str, Path], stored: Folder | None = None) -> list[bytes]
             stored.put(content)
             parts = [_STORED]
         return [MARK + part + b"\n" for part in (*parts, _SHA + digest_of(content).encode())]
-
-
-def packed(files: Mapping[str, Path], into: BinaryIO, way: str) -> None:
-    """Write an archive of files and folders, by the names that they get; those that exist.
-
-    Args:
-        files: The files.
-        into: The archive's file.
-        way: How it is compressed, "gz" or "bz2".
-    """
-    with tarfile.open(fileobj=into, mode=f"w:{way}") as archive:  # type: ignore[call-overload]
-        for name, path in files.items():
-            if path.exists():
-                archive.add(path, name, filter=without_owner)
 
 
 def bring_log(

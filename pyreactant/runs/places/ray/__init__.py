@@ -21,6 +21,7 @@ from ....base.errors import (
     RequirementError,
     argument,
 )
+from ....base.files import pack
 from ....base.say import say
 from ...record import Record, Status, Unanswered, lock_of, private_file, written
 from ...spec import command_line, option
@@ -329,7 +330,7 @@ def _pause(record: Record, deadline: float, limit: float) -> None:
 
 def _write_archive(file: Path, record: Record) -> None:
     """Write pyreactant and what the job needs, as the hosts unpack it."""
-    from ...queued.workers import add_package, without_owner
+    from ...queued.workers import add_package
 
     with (
         written(file),
@@ -337,4 +338,4 @@ def _write_archive(file: Path, record: Record) -> None:
         tarfile.open(fileobj=opened, mode="w:gz", compresslevel=6) as archive,
     ):
         add_package(archive)
-        archive.add(record.work, "code/work", filter=without_owner)
+        pack({"code/work": record.work}, archive)
