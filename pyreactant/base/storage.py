@@ -60,8 +60,8 @@ def login_of_machine() -> str:
             return str(json.loads(answer)["access_token"])
     raise RequirementError(
         f"Cloud Storage needs a login, and the metadata server {server} gives none "
-        f"({f'{status}: ' if status else ''}{answer.strip():.200}); give the pods a service "
-        f"account that may use the bucket, by {argument('service_account')}"
+        f"({f'{status}: ' if status else ''}{answer.strip():.200}); give the machine a service "
+        f"account that may use the bucket, pods by {argument('service_account')}"
     )
 
 
@@ -145,7 +145,7 @@ class Folder:
             RequirementError: It is not there, was changed, or cannot be read.
         """
         what = f"read {self}/{name}"
-        path = f"{self._objects}/{quote(f'{self._key}/{name}', safe='')}?alt=media"
+        path = f"{self._path_of(name)}?alt=media"
         status, said = self._answer("GET", path, what, into=into)
         if status == 404:
             raise RequirementError(f"{self}/{name} is not there any more; submit the job again")
@@ -158,6 +158,17 @@ class Folder:
             )
         into.seek(0)
 
+    def names(self) -> list[str]:
+        """The names of some objects, at most a page of them; none if it has none.
+
+        Raises:
+            PyReactantError: As `put`.
+        """
+        what = f"list {self}"
+        query = urlencode({"prefix": f"{self._key}/", "fields": "items/name"})
+        found = self._read(*self._answer("GET", f"{self._objects}?{query}", what), what)
+        return [item["name"].removeprefix(f"{self._key}/") for item in found.get("items", ())]
+
     def delete(self) -> None:
         """Delete what is in it.
 
@@ -165,20 +176,18 @@ class Folder:
             PyReactantError: As `put`.
         """
         what = f"delete what is in {self}"
-        while True:
-            query = urlencode({"prefix": f"{self._key}/", "fields": "items/name"})
-            found = self._read(*self._answer("GET", f"{self._objects}?{query}", what), what)
-            if not (names := [item["name"] for item in found.get("items", ())]):
-                return
+        while names := self.names():
             for name in names:
-                path = f"{self._objects}/{quote(name, safe='')}"
-                status, said = self._answer("DELETE", path, what)
+                status, said = self._answer("DELETE", self._path_of(name), what)
                 if status not in (200, 204, 404):
                     raise self._refusal(status, said, what)
 
     @property
     def _objects(self) -> str:
         return f"/storage/v1/b/{self._bucket}/o"
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._objects}/{quote(f'{self._key}/{name}', safe='')}"
 
     def _answer(
         self,

@@ -178,7 +178,7 @@ class Job:
         status = self.wait(timeout)
         try:
             self.target.fetch(self.record)
-        except RequirementError:
+        except (RequirementError, InvalidArgumentError):
             if status.state == "done":
                 raise  # else the failure says more
         for note in self.record.report().get("notes", ()) if status.state == "done" else ():

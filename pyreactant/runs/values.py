@@ -11,13 +11,18 @@ import math
 import os
 import shutil
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base.child import output_of
 from ..base.errors import FileError, InvalidArgumentError, RequirementError
-from .record import private_file, private_folder
+from ..base.files import pack, unpack
+from .record import private_file, private_folder, written
+
+if TYPE_CHECKING:
+    from ..base.storage import Folder
 
 Gather = Callable[[Any], Any]
 """Makes a NumPy array of an array that lies on devices."""
@@ -235,26 +240,40 @@ _DAMAGED = (
 """What reading a file of another content raises."""
 
 
-def copy_store(source: str, to: str) -> None:
-    """Copy a folder to or from Cloud Storage ("gs://...") into the folder `to`.
+def store(folder: Path, into: "Folder") -> None:
+    """Write a tree's folder to Cloud Storage as one object, in place of what is there.
 
     Raises:
-        RequirementError: gcloud is absent, or may not do it; the message has its last lines.
+        PyReactantError: As `Folder.put`.
     """
-    argv = ["gcloud", "storage", "cp", "--recursive", "--no-user-output-enabled", source, to]
-    try:
-        ran = output_of(argv)
-    except FileNotFoundError:
-        raise RequirementError(
-            f"gcloud is needed to copy {source} to {to}, but is not in PATH; install it: "
-            "https://cloud.google.com/sdk/docs/install"
-        ) from None
-    if ran.returncode:
-        last = " | ".join(line for line in ran.stderr.splitlines() if line.strip())[-500:]
-        raise RequirementError(
-            f"gcloud cannot copy {source} to {to} ({last}); see whether the bucket exists and this "
-            "machine's account may use it"
-        )
+    with tempfile.TemporaryFile(dir=folder.parent) as content:
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            pack({folder.name: folder}, archive)
+        into.delete()  # an attempt that was preempted may have written another value
+        into.put(content)
+
+
+def fetch_stored(folder: Path, stored: "Folder") -> None:
+    """Bring back what `store` has written.
+
+    Raises:
+        RequirementError: There is nothing, or it does not fit on the disk.
+        PyReactantError: As `Folder.get`.
+    """
+    if not (names := stored.names()):
+        raise RequirementError(f"there is no value in {stored}; submit the job again")
+    partial = folder.with_name(".fetched")
+    shutil.rmtree(partial, ignore_errors=True)
+    with written(folder.parent):
+        private_folder(partial)
+        try:
+            with tempfile.TemporaryFile(dir=partial) as content:
+                stored.get(names[0], content)
+                with tarfile.open(fileobj=content) as archive:
+                    unpack(archive, partial)
+            (partial / folder.name).rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def is_on_devices(value: Any) -> bool:

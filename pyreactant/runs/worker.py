@@ -47,7 +47,7 @@ def main() -> None:
     if call["root"] is not None:
         sys.path[0] = str(work / "code" / call["root"])
     function = _find(call, work)
-    from .values import Encoder, copy_store, read, write_encoded
+    from .values import Encoder, read, store, write_encoded
 
     given = read(work / "arguments")
     process = os.getpid()
@@ -63,7 +63,9 @@ def main() -> None:
             private_folder(out)
             write_encoded(out / "value", tree, encoder.arrays)
         if call.get("store"):
-            copy_store(str(out / "value"), call["store"])
+            from ..base.storage import Folder, login_of_machine
+
+            store(out / "value", Folder(call["store"], login_of_machine))
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:

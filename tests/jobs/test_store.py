@@ -1,11 +1,9 @@
-"""A value in Cloud Storage comes back if the launcher of a TPU job was off.
-
-The bucket is a folder: a stand-in for gcloud copies there, with the options that the real one has.
-"""
+"""A value in Cloud Storage comes back if the launcher of a TPU job was off."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,32 +15,31 @@ from pyreactant.runs import record as _record
 from pyreactant.runs import submit, values
 from pyreactant.runs.call import resolve
 from pyreactant.runs.code import find_code
+from tests.checkpoint.buckets import Storage, cloud_storage
 from tests.harness import environment
 
-GCLOUD = """#!/bin/sh
-test "$1 $2 $3 $4" = "storage cp --recursive --no-user-output-enabled" || exit 2
-place() { case $1 in gs://*) echo "$BUCKET/${1#gs://}" ;; *) echo "$1" ;; esac; }
-case $6 in gs://*) mkdir -p "$(place "$6")" ;; esac
-if [ ! -e "$(place "$5")" ]; then echo "ERROR: no objects matched" >&2; exit 1; fi
-cp -r "$(place "$5")" "$(place "$6")"
-"""
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    gcloud = tmp_path / "bin" / "gcloud"
-    gcloud.parent.mkdir()
-    gcloud.write_text(GCLOUD)
-    gcloud.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{gcloud.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("BUCKET", str(tmp_path / "bucket"))
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    """A bucket, the metadata server of a VM, and a program in the current folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-login"))
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("import numpy as np\ndef main(n):\n    return np.arange(n)\n")
-    return tmp_path
+    Path("train.py").write_text(
+        "import os, numpy as np\n"
+        "def main(n):\n"
+        "    return np.arange(n) + int(os.environ.get('PYREACTANT_RESTART_COUNT', 0))\n"
+    )
+    with cloud_storage() as storage:
+        host = storage.url.removeprefix("http://")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+        monkeypatch.setenv("GCE_METADATA_HOST", host)
+        monkeypatch.setenv("GCE_METADATA_IP", host)
+        yield storage
 
 
-def target(store: str = "gs://mine/values/") -> pr.targets.TPU:
+def target(store: str = "gs://bucket/values/") -> pr.targets.TPU:
     return pr.targets.TPU("v6e-16", project="my-project", zone="us-east5-b", store=store)
 
 
@@ -59,42 +56,55 @@ def submitted() -> pr.Job:
     return pr.Job(record)
 
 
-def test_the_value_of_a_lost_job(folder: Path) -> None:
+def on_a_vm(job: pr.Job, vm: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """What the worker of process 0 says."""
+    argv = [sys.executable, "-m", "pyreactant.runs.worker", str(job.record.work), str(vm)]
+    return _run(argv, **variables)
+
+
+def result(job: pr.Job) -> "subprocess.CompletedProcess[str]":
+    """The value in a process of its own: Google's library reads the server's address once."""
+    return _run([sys.executable, "-m", "pyreactant", "jobs", "result", job.id])
+
+
+def _run(argv: list[str], **variables: str) -> "subprocess.CompletedProcess[str]":
+    server = {name: os.environ[name] for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP")}
+    settings = environment(**server, **variables)
+    return subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=60)
+
+
+def test_the_value_of_a_lost_job(bucket: Storage, tmp_path: Path) -> None:
     job = submitted()
     status = job.status()
     assert status.state == "lost"
-    assert f"the value is in gs://mine/values/{job.id}/ if the program ended well" in status.reason
-    with pytest.raises(pr.RemoteError, match="its keeper was killed"):
-        job.result(timeout=5)  # the program has not ended: nothing is there
-    vm = folder / "vm"
-    argv = [sys.executable, "-m", "pyreactant.runs.worker", str(job.record.work), str(vm)]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert f"the value is in gs://bucket/values/{job.id} if the program ended well" in status.reason
+    ran = result(job)
+    assert (ran.returncode, ran.stdout) == (6, ""), ran  # the program has not ended
+    assert "its keeper was killed" in ran.stderr
+    for attempt in ("0", "1"):  # of the first one, which was preempted then, nothing is left
+        ran = on_a_vm(job, tmp_path / "vm", PYREACTANT_RESTART_COUNT=attempt)
+        assert ran.returncode == 0, ran.stderr
+    (name,) = bucket.objects
+    assert name.startswith(f"values/{job.id}/")
+    ran = result(job)
     assert ran.returncode == 0, ran.stderr
-    assert (folder / "bucket" / "mine" / "values" / job.id / "value" / "tree.json").exists()
-    assert job.result(timeout=5).tolist() == np.arange(4).tolist()
+    assert job.result(timeout=5).tolist() == (np.arange(4) + 1).tolist()
     assert sorted(path.name for path in job.record.out.iterdir()) == ["value"]
 
 
-def test_a_store_that_cannot_be_written(folder: Path) -> None:
-    """The program fails with gcloud's reason; its value is also where it was."""
+def test_a_store_that_cannot_be_written(bucket: Storage, tmp_path: Path) -> None:
+    """The program fails with the reason; its value is also where it was."""
     job = submitted()
-    (folder / "bucket").write_text("")
-    argv = [
-        sys.executable,
-        "-m",
-        "pyreactant.runs.worker",
-        str(job.record.work),
-        str(folder / "vm"),
-    ]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    bucket.denied = True
+    ran = on_a_vm(job, tmp_path / "vm")
     assert ran.returncode
-    assert "gcloud cannot copy" in ran.stderr
-    assert "see whether the bucket exists" in ran.stderr
+    assert f"gs://bucket/values/{job.id} (403: no storage.objects access)" in ran.stderr
+    assert (tmp_path / "vm" / "value" / "tree.json").exists()
 
 
 def test_settings() -> None:
     plan = target().plan(_record.draft("train.py:main", "tpu", {}))
-    assert plan.endswith("\nstore      the value also in gs://mine/values/ID/")
+    assert plan.endswith("\nstore      the value also in gs://bucket/values/ID")
 
 
 @pytest.mark.parametrize(

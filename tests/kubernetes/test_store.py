@@ -129,6 +129,37 @@ def test_a_value_is_refused_before_it_is_computed(pods: Storage) -> None:
     assert "waiting" not in "".join(job.logs())
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("on", [Kubernetes(store=STORE), Kubernetes()])
+def test_a_value_that_does_not_come_back(
+    on: pr.targets.Kubernetes, pods: Storage, tmp_path: Path
+) -> None:
+    """Report and metrics do; here the right to write goes while the program runs."""
+    (tmp_path / "program.py").write_text(
+        "import os, time, numpy as np\n"
+        "import pyreactant as pr\n"
+        "def main(file):\n"
+        "    pr.log(3, loss=0.5)\n"
+        "    print('waiting', flush=True)\n"
+        "    while not os.path.exists(file):\n"
+        "        time.sleep(0.1)\n"
+        "    return np.frombuffer(os.urandom(5 << 20), np.uint8)\n"
+    )
+    job = pr.submit("program.py:main", [str(tmp_path / "go")], on=on)
+    harness.until(lambda: "waiting" in "".join(job.logs()))
+    pods.accounts = {"user"}
+    (tmp_path / "go").touch()
+    why = "must have at most 1 MiB when it is packed, and has 5.0 MiB; name a bucket for it by"
+    if on.store is not None:
+        why = f"Cloud Storage does not write {STORE}/{job.id} (403: pods"
+    with pytest.raises(pr.RemoteError) as caught:
+        job.result(timeout=300)
+    assert why in str(caught.value)
+    assert [(m.step, m.value) for m in job.metrics()] == [(3, 0.5)]
+    assert job.record.report()["processes"]
+    assert not (job.record.out / "value").exists()
+
+
 def test_what_is_no_folder() -> None:
     wrong = ("mine", "s3://mine/jobs", "gs://", "gs:///jobs", "gs://Mine/x", "gs://mine/../x", "")
     others = ("gs://mine/\udcff", "gs://mine/$(HOME)", "gs://mine/*", f"gs://mine/{'x' * 201}")

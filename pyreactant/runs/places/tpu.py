@@ -27,14 +27,14 @@ from ...base.errors import (
 from ...base.files import is_full
 from ...base.say import say
 from ...base.settings import JOB
-from ...base.storage import FORM, FORM_IN_WORDS
+from ...base.storage import FORM, FORM_IN_WORDS, Folder, login_of_user
 from ..call import of_login
 from ..keeper import cancelled_by_file, detach, ended
 from ..queued.job import Job, Listener, Phase, SliceSettings
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written
 from ..supervisor.metrics import FILE
-from ..values import copy_store
+from ..values import fetch_stored
 from .local import cancel_kept, kept_status
 from .target import Target
 
@@ -182,20 +182,13 @@ class TPU(SliceSettings, Target):
         lost = record.status().state == "lost"
         if self.store is None or not lost or (record.out / "value").exists():
             return
-        partial = record.folder / ".fetched"
-        shutil.rmtree(partial, ignore_errors=True)
         with written(record.out):
             private_folder(record.out)
-            private_folder(partial)
-        try:
-            copy_store(f"{self.value_store(record)}value", f"{partial}/")
-            (partial / "value").rename(record.out / "value")
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        fetch_stored(record.out / "value", Folder(self.value_store(record), login_of_user))
 
     def value_store(self, record: Record) -> str:
         """As `Target.value_store`."""
-        return "" if self.store is None else f"{self.store.rstrip('/')}/{record.id}/"
+        return "" if self.store is None else f"{self.store.rstrip('/')}/{record.id}"
 
     def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`: the keeper deletes; if it is dead, this process does.

@@ -128,28 +128,34 @@ def _report(folder: Path) -> dict[str, Any]:
 
 
 def _send(folder: Path, stored: Folder | None) -> None:
-    """Send report, metrics and value to whoever reads the log.
+    """Send report, metrics and value to whoever reads the log; what is too large is left out.
 
     Raises:
         InvalidArgumentError: The value is too large.
-        PyReactantError: It cannot be stored.
+        PyReactantError: The value cannot be stored.
     """
-    own = {name: folder / name for name in ("report.json", METRICS)}
-    value = {"value": Path(HERE, "out", "value")}
-    try:
-        lines = sent({**own, **value}, stored)
-    except TooLargeError:
-        say(f"the metrics do not come back: with the value they have more than {MOST >> 20} MiB")
+    files = {name: folder / name for name in ("report.json", METRICS)}
+    files["value"] = Path(HERE, "out", "value")
+    trouble: PyReactantError | None = None
+    for left_out in ((), (METRICS,), ("value",), ("value", METRICS)):
         try:
-            lines = sent({"report.json": own["report.json"], **value})
+            lines = sent({n: path for n, path in files.items() if n not in left_out}, stored)
         except TooLargeError as error:
-            raise InvalidArgumentError(
+            trouble = trouble or InvalidArgumentError(
                 f"the value of a function must have at most {MOST >> 20} MiB when it is packed, "
                 f"and has {error}; name a bucket for it by {argument('store')}, or write it to a "
                 "volume, and return its path"
-            ) from None
-    sys.stdout.buffer.writelines(lines)
-    sys.stdout.buffer.flush()
+            )
+        except PyReactantError as error:
+            trouble, stored = error, None
+        else:
+            sys.stdout.buffer.writelines(lines)
+            sys.stdout.buffer.flush()
+            break
+    if METRICS in left_out:
+        say(f"the metrics do not come back: all that does has at most {MOST >> 20} MiB")
+    if "value" in left_out and trouble is not None:
+        raise trouble
 
 
 def _keep(end: dict[str, Any]) -> None:
