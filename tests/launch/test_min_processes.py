@@ -160,13 +160,14 @@ def test_a_sharded_program_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_machine_comes_back(tmp_path: Path) -> None:
+    run = Run([], tmp_path / "run")
     with three(tmp_path, "60") as run_of_three:
+        until(lambda: run.log(2))  # the supervisor may be lost before it writes the first line
         run_of_three.lose(2)
         back = run_of_three.come_back(2)
         said, _ = back.communicate(timeout=60)
         assert [s.wait(60) for s in run_of_three.supervisors[:2]] == [0, 0]
     assert back.returncode == 0, said
-    run = Run([], tmp_path / "run")
     assert run.log(2) == b"start 0: 2 of 3\nstart 1: 2 of 3\n"
     assert run.report["summary"] == "all processes ended well"
     assert not left_behind(tmp_path)
