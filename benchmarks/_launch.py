@@ -16,7 +16,7 @@ from pyreactant.base.process import raise_limit
 from pyreactant.process.events import End, Ended, Exited, Order, Phase, Report
 from pyreactant.runs.supervisor.connection import hello
 from pyreactant.runs.supervisor.head import Head
-from pyreactant.runs.supervisor.mtls import Certifier, Keys
+from pyreactant.runs.supervisor.mtls import Certifier
 from pyreactant.runs.supervisor.options import RunOptions
 from pyreactant.runs.supervisor.rollcall import RollCall
 from pyreactant.runs.supervisor.state import ProcessState
@@ -113,7 +113,7 @@ async def simulated(count: int, lasts: float, *, mtls: bool = False) -> dict[str
             head.apply,
             head.lose,
             heartbeat_timeout=60.0,
-            certify=Certifier("benchmark", count, Keys([], "")).certify if mtls else lambda _: {},
+            certify=Certifier("benchmark", count).certify if mtls else lambda _: {},
         )
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)

@@ -67,17 +67,14 @@ def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
 
 def test_only_process_0_has_the_names_of_its_host() -> None:
     """Not addresses, nor what TLS cannot name."""
-    keys = Keys([0], "")
     hosts = ["gpu07", "gpu07.cluster", "10.0.0.7", "::1", "rechner-\u00fc", "localhost"]
-    certifier = Certifier(RUN, 2, keys, hosts)
-    certifier.admit(0)
-    answer = certifier.certify(asking(1, {"public": Key().public()}))
-    certifier.certify_own()
-    first = x509.load_pem_x509_certificate(
-        Path(keys.variables[0]["JAX_MTLS_CERT_FILE"]).read_bytes()
+    certifier = Certifier(RUN, 2, hosts)
+    first, other = (
+        x509.load_pem_x509_certificate(
+            certifier.certify(asking(index, {"public": Key().public()}))["certificate"].encode()
+        )
+        for index in range(2)
     )
-    keys.remove()
-    other = x509.load_pem_x509_certificate(answer["certificate"].encode())
 
     def names(certificate: x509.Certificate) -> list[str]:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -112,7 +109,7 @@ def pem(key: object) -> str:
 )
 def test_what_is_no_public_key(public: str) -> None:
     with pytest.raises(ValueError, match=r"it is no public key|must be on the curve secp256r1"):
-        Certifier(RUN, 2, Keys([], "")).certify(asking(1, {"public": public}))
+        Certifier(RUN, 2).certify(asking(1, {"public": public}))
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -124,24 +121,21 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_every_process_or_none() -> None:
-    def off(*offers: dict[str, str], own: str = "") -> str:
-        keys = Keys([0], own)
-        certifier = Certifier(RUN, 1 + len(offers), keys)
-        certifier.admit(0)
-        for process, offer in enumerate(offers, 1):
+    def off(*offers: dict[str, str]) -> str:
+        certifier = Certifier(RUN, len(offers))
+        for process, offer in enumerate(offers):
             certifier.certify(asking(process, offer))
-        keys.remove()
         return certifier.off
 
     asks = {"public": Key().public()}
-    assert off(asks, asks) == ""
-    assert off() == off(own="--no-mtls") == "one process"
-    assert off(asks, {"off": "--no-mtls"}) == "process 2: --no-mtls"
-    assert off({"off": "x"}, own="x") == "x"
-    assert off(asks, own="y") == "process 0: y"
+    assert off(asks, asks, asks) == ""
+    assert off(asks) == off({"off": "--no-mtls"}) == "one process"
+    assert off(asks, asks, {"off": "--no-mtls"}) == "process 2: --no-mtls"
+    assert off({"off": "x"}, {"off": "x"}) == "x"
+    assert off({"off": "y"}, asks) == "process 0: y"
     for nothing in ({}, {"off": ""}, {"other": "x"}):
-        assert off(nothing, asks) == "process 1: its supervisor makes no keys"
-    assert Certifier(RUN, 2, Keys([], "")).off == "not all processes joined"
+        assert off(asks, nothing, asks) == "process 1: its supervisor makes no keys"
+    assert Certifier(RUN, 2).off == "not all processes joined"
 
 
 def asking(process: int, offer: dict[str, str]) -> Join:
@@ -155,21 +149,16 @@ def folder_of(keys: Keys) -> Path:
 
 
 def test_keys_are_stored_and_removed() -> None:
-    """Those of the head are made while its programs start, those of a member before it joins."""
-    head, member = Keys([0, 1], ""), Keys([2], "")
-    certifier = Certifier(RUN, 3, head)
-    certifier.admit(0)
-    certifier.admit(1)
-    member.accept(2, certifier.certify(asking(2, member.offer(2))))
-    assert not list(folder_of(head).iterdir())
-    for _ in range(2):  # the second time, as after a restart, it does nothing
-        certifier.certify_own()
-    for keys, names in ((head, ["0", "1"]), (member, ["2"])):
+    certifier = Certifier(RUN, 3)
+    for indices in ([0, 1], [2]):
+        keys = Keys("")
+        for index in indices:
+            keys.accept(index, certifier.certify(asking(index, keys.offer(index))))
         folder = folder_of(keys)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert sorted(p.name for p in folder.iterdir()) == names
-        for name in names:
-            assert sorted(p.name for p in (folder / name).iterdir()) == [
+        assert sorted(p.name for p in folder.iterdir()) == [str(index) for index in indices]
+        for of_process in folder.iterdir():
+            assert sorted(p.name for p in of_process.iterdir()) == [
                 "authority.pem",
                 "certificate.pem",
                 "key.pem",
@@ -181,20 +170,19 @@ def test_keys_are_stored_and_removed() -> None:
 
 
 def test_no_keys() -> None:
-    none = Keys([0], "--no-mtls")
-    certifier = Certifier(RUN, 2, none)
-    certifier.admit(0)
-    certifier.certify_own()
+    none = Keys("--no-mtls")
     assert none.offer(0) == {"off": "--no-mtls"}
-    none.accept(0, {})
+    none.accept(0, Certifier(RUN, 2).certify(asking(0, none.offer(0))))
     assert none.variables == {}
     none.remove()
 
 
 def test_no_folder_for_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    keys = Keys("")
+    certificate = Certifier(RUN, 2).certify(asking(0, keys.offer(0)))
     with pytest.raises(pr.FileError, match="set TMPDIR to another folder, or run with --no-mtls"):
-        Keys([0], "").prepare("pyreactant://x/")
+        keys.accept(0, certificate)
 
 
 def test_reasons(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,7 @@ import pytest
 
 from pyreactant.process.events import ClockAsked, ClockCompared, Event
 from pyreactant.runs.supervisor import timeline
-from pyreactant.runs.supervisor.clocks import EXCHANGES, Comparison
-from pyreactant.runs.supervisor.timeline import make_timeline
+from pyreactant.runs.supervisor.timeline import EXCHANGES, Comparison, make_timeline
 from tests.perfetto import opened
 
 BEGAN = 1_795_881_155_752_411_608

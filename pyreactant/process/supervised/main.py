@@ -11,7 +11,6 @@ import pkgutil
 import runpy
 import signal
 import sys
-import time
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
@@ -31,13 +30,9 @@ from .link import Link
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if sys.platform == "linux" else signal.SIGQUIT
 
 
-_CERTIFICATE = 30.0  # seconds; then JAX says that the file is missing
-
-
 def main() -> None:
     """Run the program on the command line as Python itself would."""
     attach()
-    await_certificate()
     end: SystemExit | None = None
     code = 0
     try:
@@ -118,15 +113,6 @@ def attach() -> None:
     plain_jax.install()
     supervised.connection = Link(line)
     supervised.tell_phase("started")
-
-
-def await_certificate() -> None:
-    """Wait for this process's certificate, which the supervisor makes while it starts."""
-    path = os.environ.get("JAX_MTLS_CERT_FILE")
-    ours = os.environ.get("JAX_MTLS_PEER_URI_PREFIX", "").startswith("pyreactant://")
-    deadline = time.monotonic() + _CERTIFICATE
-    while path and ours and not Path(path).exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
 
 
 _RUNS = Path(__file__).parent.parent.parent / "runs"

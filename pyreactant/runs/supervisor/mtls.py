@@ -41,11 +41,6 @@ process of the run begins.
 """
 
 
-def uri_prefix(run: str) -> str:
-    """How the URI of every process of a run begins."""
-    return f"pyreactant://{run}/"
-
-
 class Authority:
     """The authority of one run. Its key is never written or sent.
 
@@ -62,7 +57,7 @@ class Authority:
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 
-        self.prefix = uri_prefix(run)
+        self.prefix = f"pyreactant://{run}/"
         self._key = _new_key()
         text = f"pyreactant run {run}"[:64]
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
@@ -173,7 +168,7 @@ def variables(folder: Path, prefix: str) -> dict[str, str]:
     """JAX's variables of a process.
 
     Args:
-        folder: Where `Key.store` writes the files, or will write them.
+        folder: Where `Key.store` writes the files.
     """
     paths = {f"JAX_MTLS_{what}_FILE": str(folder / name) for what, name in _FILES.items()}
     return {**paths, "JAX_MTLS_PEER_URI_PREFIX": prefix}
@@ -205,44 +200,23 @@ class Keys:
     """The keys of the programs of one supervisor, each made when it is asked for.
 
     Args:
-        indices: Indices of its processes.
         off: Why they have none; "" if they have.
 
     Attributes:
-        variables: JAX's variables for each process that has a certificate, or gets it while it
-            starts, by index.
+        variables: JAX's variables of each process that has a certificate, by index.
     """
 
-    def __init__(self, indices: Sequence[int], off: str) -> None:
+    def __init__(self, off: str) -> None:
         self.variables: dict[int, Mapping[str, str]] = {}
-        self.off = off
-        self._indices = indices
+        self._off = off
         self._keys: dict[int, Key] = {}
         self._folder: Path | None = None
 
     def offer(self, index: int) -> dict[str, str]:
         """What the first message of a process says: its public key, or why it has none."""
-        if self.off:
-            return {"off": self.off}
+        if self._off:
+            return {"off": self._off}
         return {"public": self._keys.setdefault(index, Key()).public()}
-
-    def prepare(self, prefix: str) -> None:
-        """Make the folder of the keys, for this user alone, and name the files in `variables`.
-
-        Raises:
-            FileError: The folder cannot be made.
-        """
-        if self.off:
-            return
-        try:
-            self._folder = Path(tempfile.mkdtemp(prefix="pyreactant-keys-"))
-        except OSError as error:
-            raise FileError(
-                f"the folder of the run's keys cannot be made ({error.strerror}); set TMPDIR to "
-                "another folder, or run with --no-mtls"
-            ) from None
-        for index in self._indices:
-            self.variables[index] = variables(self._folder / str(index), prefix)
 
     def accept(self, index: int, answer: Answer) -> None:
         """Store a process's key, with the certificate that the head answered, if it has one.
@@ -250,12 +224,19 @@ class Keys:
         Raises:
             FileError: The files cannot be written.
         """
-        if not answer or index not in self._keys:
+        if not answer:
             return
         if self._folder is None:
-            self.prepare(answer["prefix"])
-        assert self._folder is not None
-        self._keys[index].store(self._folder / str(index), answer)
+            try:
+                self._folder = Path(tempfile.mkdtemp(prefix="pyreactant-keys-"))
+            except OSError as error:
+                raise FileError(
+                    f"the folder of the run's keys cannot be made ({error.strerror}); set TMPDIR "
+                    "to another folder, or run with --no-mtls"
+                ) from None
+        folder = self._folder / str(index)
+        self._keys[index].store(folder, answer)
+        self.variables[index] = variables(folder, answer["prefix"])
 
     def remove(self) -> None:
         """Delete the keys."""
@@ -282,31 +263,19 @@ class Certifier:
     """The head's part: it certifies every process that asks, and knows whether all have asked.
 
     Args:
-        keys: Those of the head's own programs. They are made while these start (`own`).
         hosts: Names of process 0's host, as its launcher knows it.
     """
 
-    def __init__(self, run: str, count: int, keys: Keys, hosts: Iterable[str] = ()) -> None:
-        self._run, self._count, self._keys = run, count, keys
+    def __init__(self, run: str, count: int, hosts: Iterable[str] = ()) -> None:
+        self._run, self._count = run, count
         names = {*hosts, socket.gethostname(), "localhost"}
         self._hosts = sorted(name for name in names if _is_name(name))
         self._authority: Authority | None = None
         self._off: dict[int, str] = {}
         self._asked: set[int] = set()
-        self._own: list[int] = []
-
-    def admit(self, index: int) -> None:
-        """Note that a process of the head's own has joined."""
-        if self._keys.off:
-            self._off[index] = self._keys.off
-            return
-        if not self._own:
-            self._keys.prepare(uri_prefix(self._run))
-        self._asked.add(index)
-        self._own.append(index)
 
     def certify(self, hello: Join) -> Answer:
-        """The certificate of a new member of the roll-call, if its supervisor asks; or {}.
+        """The certificate of a process that joins, if its supervisor asks for one; or {}.
 
         Raises:
             ValueError: Its public key is malformed.
@@ -315,26 +284,12 @@ class Certifier:
         if "public" not in offer:
             self._off[process] = offer.get("off") or "its supervisor makes no keys"
             return {}
-        answer = self._certify(process, offer["public"])
-        self._asked.add(process)
-        return answer
-
-    def certify_own(self) -> None:
-        """Make and store the keys of the head's own programs, which wait for their certificates.
-
-        It takes a tenth of a second, in which the programs start; once, also in a restarted run.
-
-        Raises:
-            FileError: The files cannot be written.
-        """
-        while self._own and not self.off:
-            index = self._own.pop(0)
-            self._keys.accept(index, self._certify(index, self._keys.offer(index)["public"]))
-
-    def _certify(self, process: int, public: str) -> Answer:
         if self._authority is None:
             self._authority = Authority(self._run)
-        return self._authority.certify(public, process, () if process else self._hosts)
+        hosts = () if process else self._hosts
+        answer = self._authority.certify(offer["public"], process, hosts)
+        self._asked.add(process)
+        return answer
 
     @property
     def off(self) -> str:

@@ -5,9 +5,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from ...process.events import (
     GaveUp,
     Go,
     GotSignal,
+    Join,
     Order,
     Profiled,
     Raised,
@@ -48,7 +48,6 @@ from ...process.group.group import (
 )
 from ...process.group.slurm import NAME as SLURM
 from .agent import Agent
-from .clocks import Comparison
 from .collectives import waits_of
 from .connection import CannotStartError, Uplink, hello, join, own_name, resolve_host
 from .head import Head
@@ -59,7 +58,7 @@ from .program import find_program
 from .report import RunReport, alone
 from .rollcall import RollCall, heartbeat_period
 from .state import ProcessState, utc
-from .timeline import make_timeline
+from .timeline import Comparison, make_timeline
 from .unstarted import others_told
 from .watch import WARNINGS, handled
 
@@ -145,7 +144,7 @@ class _Supervisor:
         devices = device_settings(options, group, len(indices))
         settings = [{**own, **shared} for own in devices]
         off = off_reason(options.backend, self._count, options.no_mtls)
-        self._keys = Keys(indices, off)
+        self._keys = Keys(off)
         self._agent = Agent(options, indices, settings, self._emit, self._keys.variables)
 
     async def run(self) -> int:
@@ -159,6 +158,19 @@ class _Supervisor:
     def _emit(self, event: Event) -> None:
         """Tell the head of an event here."""
         raise NotImplementedError
+
+    def _hello(self, index: int) -> Join:
+        """The first message of a process; one without others needs not be compared with them."""
+        known, name = (facts(), own_name()) if self._group.num_processes > 1 else ({}, "")
+        offer = self._keys.offer(index)
+        return hello(index, self._count, known, mtls=offer, own_name=name)
+
+    def _accept(self, index: int, certificate: Mapping[str, str]) -> None:
+        """Store the key of a program with its certificate; without room for it the run ends."""
+        try:
+            self._keys.accept(index, certificate)
+        except FileError as error:
+            self._emit(Raised.of(error, index))
 
 
 class _Leader(_Supervisor):
@@ -176,9 +188,8 @@ class _Leader(_Supervisor):
         super().__init__(options, group, indices, secret)
         run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
         restart = env_int("SLURM_RESTART_COUNT") or env_int(JOB_RESTARTS) or 0
-        self._program = find_program(options.program)
         hosts: Sequence[str | None] = group.hosts or [None] * count
-        self._certifier = Certifier(run, count, self._keys, _host_names(group))
+        self._certifier = Certifier(run, count, _host_names(group))
         if not self._remote:
             hosts = [hosts[0]] * count  # the launcher names the host of its one process
         self._folder = fresh_folder(options.folder, run, restart)
@@ -204,7 +215,7 @@ class _Leader(_Supervisor):
     async def run(self) -> int:
         """Supervise the run; return its exit code."""
         options, head = self._options, self._head
-        for note in (self._program.note, platform_note(options)):
+        for note in (find_program(options.program).note, platform_note(options)):
             if note and not options.quiet:
                 say(note)
         if self._remote:
@@ -213,10 +224,10 @@ class _Leader(_Supervisor):
             head.refused = self._roll_call.refused
             naming = asyncio.create_task(self._check_name(self._group.coordinator_address))
         for index in self._indices:
-            known, name = (facts(), own_name()) if self._remote else ({}, "")
-            head.admit(hello(index, self._count, known, own_name=name))
+            joining = self._hello(index)
+            head.admit(joining)
             head.apply(ClockCompared(0, 0, process=index))
-            self._certify(partial(self._certifier.admit, index))
+            self._accept(index, self._certifier.certify(joining))
         with handled(lambda number: head.apply(GotSignal(number))):
             git = GitState(Path.cwd())
             async with self._agent:
@@ -281,22 +292,8 @@ class _Leader(_Supervisor):
         """Send an order to every machine."""
         if isinstance(order, Go):
             order = order.but(mtls=not self._certifier.off)
-        certify = isinstance(order, Go) and order.mtls
-        # Only programs in Python wait for their certificate; others have it before they start.
-        waits = self._program.kind == "python"
-        if certify and not waits:
-            self._certify(self._certifier.certify_own)
         self._agent.order(order)
         self._roll_call.broadcast(order)
-        if certify and waits:
-            self._certify(self._certifier.certify_own)
-
-    def _certify(self, work: Callable[[], None]) -> None:
-        """Do what may find no room for the keys of the programs here; then the run ends."""
-        try:
-            work()
-        except FileError as error:
-            self._emit(Raised.of(error, self._indices[0]))
 
     def _free_address(self) -> str | None:
         """An address with a free port for the runtime's own coordinator, if it needs one."""
@@ -343,13 +340,19 @@ class _Follower(_Supervisor):
                     self._uplink.close()
 
     async def _supervise(self, stopping: "asyncio.Task[None]") -> int:
+        options, address = self._options, self._group.coordinator_address
+        assert address is not None
+        joining = join(
+            address,
+            self._secret,
+            self._hello(self._index),
+            timeout=options.start_timeout,
+            progress=_progress(options),
+        )
         try:
-            self._uplink = await _unless_stopped(stopping, self._join())
+            self._uplink = await _unless_stopped(stopping, joining)
             self._state.enter("joined", time.monotonic())
-            try:
-                self._keys.accept(self._index, self._uplink.welcome.mtls)
-            except FileError as error:
-                self._emit(Raised.of(error, self._index))  # process 0 ends the run
+            self._accept(self._index, self._uplink.welcome.mtls)
             return await _unless_stopped(stopping, self._follow_orders(self._uplink))
         except CannotStartError:
             raise
@@ -357,24 +360,6 @@ class _Follower(_Supervisor):
             self._emit(GaveUp(str(error), process=self._index))
             await self._agent.end(stacks=True)
             return self._report_alone(error)
-
-    async def _join(self) -> Uplink:
-        """Join the roll-call."""
-        options, group = self._options, self._group
-        assert group.coordinator_address is not None
-        return await join(
-            group.coordinator_address,
-            self._secret,
-            hello(
-                self._index,
-                self._count,
-                facts(),
-                mtls=self._keys.offer(self._index),
-                own_name=own_name(),
-            ),
-            timeout=options.start_timeout,
-            progress=_progress(options),
-        )
 
     async def _follow_orders(self, uplink: Uplink) -> int:
         options = self._options

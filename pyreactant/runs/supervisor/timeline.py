@@ -1,7 +1,8 @@
 """One timeline of all processes of a run: an archive of their traces, which Perfetto opens.
 
 It holds the Chrome JSON trace of each process as JAX wrote it, and a manifest that says how their
-clocks relate. Perfetto's format: https://perfetto.dev/docs/reference/perfetto-manifest, version 1.
+clocks relate, as each supervisor has compared its own with that of process 0's host. Perfetto's
+format: https://perfetto.dev/docs/reference/perfetto-manifest, version 1.
 """
 
 import gzip
@@ -20,8 +21,10 @@ from typing import IO, Any
 from ...arrays.text import ranges_text, seconds_text
 from ...base.counted import counted
 from ...base.files import replacing
+from ...process.events import ClockAsked, ClockCompared
 from ...process.supervised.profiling import collectives_of
 from .options import PROFILES
+from .process import Emit
 
 TIMELINE = "timeline.tar"
 """Name of the archive, in the folder of profiles."""
@@ -153,8 +156,9 @@ def write_timeline(
         for trace in traces:
             with tempfile.TemporaryFile(dir=path.parent) as plain:
                 try:
-                    _unpack(trace.file, plain)
-                except _UnreadableError as error:
+                    with gzip.open(trace.file) as packed:
+                        shutil.copyfileobj(packed, plain)
+                except _UNREADABLE as error:
                     why = f"its trace cannot be read ({error})"
                     without.setdefault(why, []).append(trace.process)
                     continue
@@ -166,19 +170,8 @@ def write_timeline(
     return written
 
 
-class _UnreadableError(Exception):
-    """A trace is damaged, or gone."""
-
-
 _UNREADABLE = (FileNotFoundError, PermissionError, gzip.BadGzipFile, EOFError, zlib.error)
-
-
-def _unpack(file: Path, plain: IO[bytes]) -> None:
-    try:
-        with gzip.open(file) as packed:
-            shutil.copyfileobj(packed, plain)
-    except _UNREADABLE as error:
-        raise _UnreadableError(str(error)) from None
+"""What a trace raises that is damaged, or gone."""
 
 
 def _add(archive: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
@@ -205,3 +198,52 @@ def manifest_of(traces: Sequence[Trace]) -> dict[str, Any]:
                 "offset_ns": trace.began_ns - first.began_ns,
             }
     return {"perfetto_manifest": {"version": _VERSION, "files": files}}
+
+
+EXCHANGES = 16
+"""Questions of a comparison; the one whose answer comes soonest counts."""
+
+
+class Comparison:
+    """Compares the clocks by asking process 0 for its time.
+
+    Its answer was given at some time between question and receipt. So half of the time between
+    these is the largest error, whichever way was the longer one (David L. Mills, RFC 5905, 8).
+
+    Args:
+        process: Index of the process.
+        emit: Sends a question, and at the end the result.
+    """
+
+    def __init__(self, process: int, emit: Emit) -> None:
+        self._process, self._emit = process, emit
+        self._left = 0
+        self._best: ClockCompared | None = None
+
+    def begin(self) -> None:
+        """Ask for the first time, unless a comparison is under way."""
+        if not self._left:
+            self._left, self._best = EXCHANGES, None
+            self._ask()
+
+    def take(self, sent_ns: int, head_ns: int) -> None:
+        """Take an answer.
+
+        Args:
+            sent_ns: When it was asked, by the clock of this host.
+            head_ns: The time of process 0's host.
+        """
+        now = time.time_ns()
+        error = (now - sent_ns + 1) // 2
+        # A clock that was set meanwhile gives no answer that counts.
+        if error >= 0 and (self._best is None or error < self._best.error_ns):
+            offset = head_ns - (sent_ns + now) // 2
+            self._best = ClockCompared(offset, error, process=self._process)
+        self._left -= 1
+        if self._left:
+            self._ask()
+        elif self._best is not None:
+            self._emit(self._best)
+
+    def _ask(self) -> None:
+        self._emit(ClockAsked(time.time_ns(), process=self._process))
