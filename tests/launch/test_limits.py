@@ -114,7 +114,7 @@ def test_timeout_names_who_still_ran(tmp_path: Path) -> None:
 
 
 def test_a_program_that_may_open_no_more_files(tmp_path: Path) -> None:
-    """Its supervisor learns the exception, although nothing can be imported any more."""
+    """Its supervisor learns the exception, and has the traceback from the log."""
     text = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -126,7 +126,7 @@ while True:
     assert run.code == 1
     report = run.report
     assert "raised OSError: [Errno 24] Too many open files" in report["summary"], run
-    lines = report["first_error"]["traceback"].splitlines()
+    lines = report["first_error"]["log_tail"].splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert "line 6" in lines[1]
     assert lines[-1] == "OSError: [Errno 24] Too many open files: '/dev/null'"

@@ -110,7 +110,7 @@ def _environment(environ: Mapping[str, str]) -> Resolution:
     if given == [COORDINATOR]:
         reason = f"only {COORDINATOR} is set, for the resolver below that decides"
         return Resolution(name, reason, evidence)
-    if steps_aside(environ):
+    if environ.get(JOB_INDEX) and not environ.get(INDEX):
         return Resolution(name, f"{INDEX} is not set, but {JOB_INDEX} is, for a JobSet", evidence)
     try:
         count, index = env_int(COUNT, environ), env_int(INDEX, environ)
@@ -197,11 +197,6 @@ def _group(environ: Mapping[str, str]) -> ProcessGroup:
     return ProcessGroup(
         count, process, address, local_device_ids=local_devices(environ), source=_JOBSET
     )
-
-
-def steps_aside(environ: Mapping[str, str]) -> bool:
-    """Whether PYREACTANT_NUM_PROCESSES is for this resolver, because the index is not given."""
-    return bool(environ.get(JOB_INDEX)) and not environ.get(INDEX)
 
 
 _Resolver = Callable[[Mapping[str, str]], Resolution]

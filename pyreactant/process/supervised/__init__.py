@@ -77,17 +77,10 @@ def _tell_compiled() -> None:
 
 
 def _traceback(error: BaseException) -> str:
-    from ..events import text_of
-
     try:
         import traceback
     except (ImportError, OSError):  # such as a program that may not open another file
-        lines, frame = ["Traceback (most recent call last):"], error.__traceback__
-        while frame is not None:
-            code = frame.tb_frame.f_code
-            lines.append(f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}')
-            frame = frame.tb_next
-        return "\n".join([*lines, f"{type(error).__name__}: {text_of(error)}\n"])
+        return ""  # Python prints it all the same, into the log
     return "".join(traceback.format_exception(error))
 
 

@@ -6,6 +6,7 @@ itself is not imported here.
 """
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -232,28 +233,20 @@ class Planned:
         self._done = True
         if self._recording is not None:
             self._stop("")
-        elif self._last is None:
-            self._tell(
-                Profiled(
-                    "",
-                    "no step was counted: the program calls none of pr.log, "
-                    "pr.reached_preemption and Checkpoints.save",
-                )
+            return
+        if self._last is None:
+            why = (
+                "no step was counted: the program calls none of pr.log, pr.reached_preemption and "
+                "Checkpoints.save"
             )
         elif self._last < self._steps.first:
-            self._tell(
-                Profiled(
-                    "", f"step {self._steps.first} was not reached; the last one was {self._last}"
-                )
-            )
+            why = f"step {self._steps.first} was not reached; the last one was {self._last}"
         else:
-            self._tell(
-                Profiled(
-                    "",
-                    f"the program did not begin one of the steps {self._steps}; "
-                    f"its first one from there was {self._last}",
-                )
+            why = (
+                f"the program did not begin one of the steps {self._steps}; its first one from "
+                f"there was {self._last}"
             )
+        self._tell(Profiled("", why))
 
     def _start(self) -> None:
         try:
@@ -308,10 +301,6 @@ def _giving_way(end: Callable[[], None]) -> Callable[[], None]:
     return restore
 
 
-_planned: Planned | None = None
-_asked = False
-
-
 def step(number: int) -> None:
     """Count a step of the program, which `pr.log` and other calls name."""
     planned = _plan()
@@ -326,13 +315,11 @@ def end() -> None:
         planned.end()
 
 
+@functools.cache
 def _plan() -> Planned | None:
     """What PYREACTANT_PROFILE asks for, as STEP:COUNT:FOLDER, in a supervised program."""
-    global _planned, _asked
-    if not _asked:
-        _asked = True
-        text = os.environ.get(PROFILE)
-        if text and supervised.connection is not None:
-            first, count, folder = text.split(":", 2)
-            _planned = Planned(Steps(int(first), int(count)), Path(folder), supervised.tell)
-    return _planned
+    text = os.environ.get(PROFILE)
+    if not text or supervised.connection is None:
+        return None
+    first, count, folder = text.split(":", 2)
+    return Planned(Steps(int(first), int(count)), Path(folder), supervised.tell)

@@ -100,7 +100,7 @@ class Agent:
         for child in children:
             child.emit_stacks()
 
-    async def end(self, *, stacks: bool, grace: float = 0.3) -> None:
+    async def end(self, *, stacks: bool) -> None:
         """End all programs: collect their stacks if wanted, then SIGTERM, then SIGKILL."""
         children = [c for c in self._children if not c.exited.is_set()]
         if stacks and children:
@@ -111,7 +111,7 @@ class Agent:
                 child.emit_stacks()
         for child in children:
             child.signal(signal.SIGTERM)
-        await _await_exits(children, grace)
+        await _await_exits(children, 0.3)
         for child in children:
             child.signal(signal.SIGKILL)
         await _await_exits(children, 5)

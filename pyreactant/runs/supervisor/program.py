@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -125,14 +125,21 @@ def _reads_input(words: Sequence[str]) -> bool:
     """Whether an interpreter, or a shell, is given no program but standard input."""
     name, rest = Path(words[0]).name, words[1:]
     if _PYTHON.fullmatch(name):
-        pairs = zip(("", *rest), rest, strict=False)
-        rest = [w for before, w in pairs if {before, w}.isdisjoint(_WITH_VALUE)]
-        rest = [word for word in rest if not _OPTION.fullmatch(word)]
+        rest = _after_options(rest, _OPTION, _WITH_VALUE)
     elif name in _SHELLS:
-        rest = [word for word in rest if not _SHELL_OPTION.fullmatch(word)]
+        rest = _after_options(rest, _SHELL_OPTION)
     elif not _JULIA.fullmatch(name):
         return False
     return not rest or rest[0] == "-"
+
+
+def _after_options(
+    words: Sequence[str], option: re.Pattern[str], with_value: Collection[str] = ()
+) -> Sequence[str]:
+    """The words from the first that is neither an option of an interpreter nor its value."""
+    while words and (words[0] in with_value or option.fullmatch(words[0])):
+        words = words[2 if words[0] in with_value else 1 :]
+    return words
 
 
 def _named_python(words: Sequence[str]) -> Program:
@@ -142,8 +149,9 @@ def _named_python(words: Sequence[str]) -> Program:
     bare = name.name == words[0]
     same = path is not None and _same_python(Path(path))
     of_other_version = "." in name.name and name.name != f"python3.{sys.version_info.minor}"
-    options = _interpreter_options(words[1:])
-    if options is None or not (same or (bare and not of_other_version)):
+    rest = _after_options(words[1:], _OPTION, _WITH_VALUE)
+    has_program = rest and (not rest[0].startswith("-") or (rest[0] in ("-m", "-c") and rest[1:]))
+    if not has_program or not (same or (bare and not of_other_version)):
         note = (
             f"{words[0]} is not the Python of pyreactant, {sys.executable}, so it runs as any "
             "command: pass its processes to jax.distributed.initialize()"
@@ -155,21 +163,7 @@ def _named_python(words: Sequence[str]) -> Program:
             f"{words[0]} means {sys.executable}, with which pyreactant runs; name {path} with its "
             "path to use that one"
         )
-    program = _python(words[1 : 1 + options], words[1 + options :])
-    return replace(program, note=note)
-
-
-def _interpreter_options(words: Sequence[str]) -> int | None:
-    """How many words are options of Python itself; None if no program follows."""
-    count = 0
-    while count < len(words):
-        word = words[count]
-        if not word.startswith("-") or word in ("-m", "-c"):
-            return count if word not in ("-m", "-c") or count + 1 < len(words) else None
-        if word not in _WITH_VALUE and not _OPTION.fullmatch(word):
-            return None
-        count += 2 if word in _WITH_VALUE else 1
-    return None
+    return replace(_python(words[1 : len(words) - len(rest)], rest), note=note)
 
 
 def _python(options: Sequence[str], words: Sequence[str]) -> Program:

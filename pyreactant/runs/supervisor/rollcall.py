@@ -81,7 +81,7 @@ class RollCall:
         self._admit, self._receive, self._lose = admit, receive, lose
         self._certify = certify
         self._heartbeat_timeout = heartbeat_timeout
-        self._expected, self._period = 0, 1.0
+        self._expected = 0
         self._strangers: Strangers[Member] = Strangers(0, Member.close)
         self._listeners: list[socket.socket] = []
         self._expiry: asyncio.TimerHandle | None = None
@@ -97,7 +97,6 @@ class RollCall:
         """
         host, port = split_address(address)
         self._expected, self._strangers = expected, Strangers(expected, Member.close)
-        self._period = heartbeat_period(self._heartbeat_timeout, expected)
         try:
             self._listeners = listen(address)
         except socket.gaierror as error:
@@ -144,6 +143,9 @@ class RollCall:
                 last = max((m.last_heard for m in self.members.values()), default=began)
                 if time.monotonic() - last > _HANG_UP:
                     break
+        self._close_members()
+
+    def _close_members(self) -> None:
         for member in list(self.members.values()):
             member.close("the run is over")
 
@@ -242,29 +244,25 @@ class RollCall:
 
     async def _exchange_heartbeats(self) -> None:
         """Send heartbeats to the members, and drop those that are silent for too long."""
+        period = heartbeat_period(self._heartbeat_timeout, self._expected)
+        before = time.monotonic()
         try:
-            await self._beat()
+            while True:
+                await asyncio.sleep(period)
+                now = time.monotonic()
+                suspended = max(0.0, now - before - 2 * period)  # this process, not the members
+                before = now
+                self.broadcast(Alive())
+                for member in list(self.members.values()):
+                    member.last_heard += suspended
+                    silence = now - member.last_heard
+                    if silence > self._heartbeat_timeout:
+                        member.close(
+                            f"no heartbeat for {silence:.0f} s; its machine or the network to it "
+                            "is down, or its supervisor is stopped"
+                        )
         finally:
             if not self._closing:  # the event loop ends
                 self._closing = True
                 self._stop_listening()
-                for member in list(self.members.values()):
-                    member.close("the run is over")
-
-    async def _beat(self) -> None:
-        period = self._period
-        before = time.monotonic()
-        while True:
-            await asyncio.sleep(period)
-            now = time.monotonic()
-            suspended = max(0.0, now - before - 2 * period)  # this process, not the members
-            before = now
-            self.broadcast(Alive())
-            for member in list(self.members.values()):
-                member.last_heard += suspended
-                silence = now - member.last_heard
-                if silence > self._heartbeat_timeout:
-                    member.close(
-                        f"no heartbeat for {silence:.0f} s; its machine or the network to it is "
-                        "down, or its supervisor is stopped"
-                    )
+                self._close_members()
