@@ -16,9 +16,6 @@ NAMESPACE = "pyreactant"
 
 IsLeaf = Callable[[Any], bool]
 
-Node = Callable[[type, Any, Sequence[str]], str]
-"""Makes the text of a node, of its type, what it holds beside its children, and their texts."""
-
 
 class Trees(Protocol):
     """How a runtime flattens trees. A structure can be hashed and compared."""
@@ -34,9 +31,6 @@ class Trees(Protocol):
 
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
         """The parts of a tree below each leaf of a structure; ValueError if it does not fit."""
-
-    def fold(self, structure: Any, leaf: str, node: Node) -> str:
-        """The text that `node` makes of the whole structure, with `leaf` for each leaf."""
 
     def paths(self, tree: Any) -> list[str]:
         """Where each leaf is, for messages: "['w'][0]"."""
@@ -120,9 +114,6 @@ class OpTrees:
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
         self.flatten(tree)  # registers the dataclasses in it
         return list(prefix.flatten_up_to(tree))
-
-    def fold(self, structure: Any, leaf: str, node: Node) -> str:
-        return str(structure.walk([leaf] * structure.num_leaves, f_node=node))
 
     def paths(self, tree: Any) -> list[str]:
         import optree

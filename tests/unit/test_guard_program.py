@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from pyreactant.arrays.runtimes.guard.digests import digest_of, values_digest
 from pyreactant.arrays.runtimes.guard.operation import (
     VALUES,
     Operation,
     caller_line,
     canonical,
+    digest_of,
     program_digest,
+    values_digest,
 )
 
 pytestmark = pytest.mark.usefixtures("backend")  # lowering starts JAX in this process

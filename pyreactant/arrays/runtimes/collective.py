@@ -18,7 +18,7 @@ from ..backend import AbstractBackend
 from ..mesh import Mesh
 from ..sharding import Aval, Index, NamedSharding
 from ..text import block_text
-from .guard.digests import values_digest
+from .guard.operation import values_digest
 
 T = TypeVar("T")
 

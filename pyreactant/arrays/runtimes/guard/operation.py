@@ -18,8 +18,6 @@ import numpy as np
 from ...backend import Call, Lowered, is_out_sharding
 from ...sharding import Aval
 from ...tree import Trees
-from .digests import digest_of, values_digest
-from .identity import identity, structure_text
 
 PLACEMENTS = ("device_put", "from_callback", "from_process_local", "from_jax")
 """Kinds of operations that place arrays. The caller's line is part of them."""
@@ -29,6 +27,31 @@ VALUES = "digest of the values"
 
 PROGRAM = "program"
 """The field with the digest of a program; where it differs, `Operation.text` is shown."""
+
+
+_ALL = 1 << 20
+"""Bytes: of larger arrays `device_put` compares as many, at equal distances."""
+
+
+def digest_of(parts: list[str]) -> int:
+    """A 64-bit digest of texts, equal on every process; Python's own hash is not."""
+    data = "\0".join(f"{len(part)} {part}" for part in parts)
+    digest = hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def values_digest(array: np.ndarray) -> str:
+    """A digest of an array's values: of all bytes up to 1 MiB, of 1 MiB of larger arrays."""
+    some = array if array.nbytes <= _ALL else _sample(array)
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(np.ascontiguousarray(some).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _sample(array: np.ndarray) -> np.ndarray:
+    """About 1 MiB of a large array, the same elements whatever its memory order."""
+    step = -(-array.nbytes // _ALL)
+    return array[np.unravel_index(np.arange(0, array.size, step), array.shape)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +147,32 @@ def placing(kind: str, aval: Aval, array: np.ndarray | None = None) -> Operation
 def compiling(call: Call, lowered: Lowered, trees: Trees) -> Operation:
     """A program that is compiled, after it was lowered.
 
-    Raises:
-        InvalidArgumentError: A static value, or what a node of a tree holds, equals only itself.
+    Of static values the numbers and texts are named where they differ. What others change, and the
+    trees of arguments and results, is in the program's text.
     """
-    what = f"program {call.program.name!r}:"
-    static = [f"{k}={identity(v, f'{what} static value {k!r}')}" for k, v in call.static.items()]
-    outs, out = trees.flatten(call.out_sharding, is_out_sharding)
-    arguments = [
-        (f"argument {number} {name}", value)
-        for number, aval in enumerate(call.avals)
-        for name, value in _fields_of(aval)
-    ]
+    static = [f"{name}={value!r}" for name, value in call.static.items() if _is_plain(value)]
+    outs, _ = trees.flatten(call.out_sharding, is_out_sharding)
     fields = [
-        *arguments,
-        ("structure of the arguments", structure_text(trees, call.structure, f"{what} arguments")),
+        *(
+            (f"argument {number} {name}", value)
+            for number, aval in enumerate(call.avals)
+            for name, value in _fields_of(aval)
+        ),
         ("static values", ", ".join(static)),
-        ("out_sharding", f"{', '.join(map(str, outs))} {structure_text(trees, out, what)}"),
+        ("out_sharding", ", ".join(map(str, outs))),
         ("precision", str(call.precision)),
         ("donate", str(call.donate)),
         (PROGRAM, program_digest(lowered.text)),
     ]
     line = caller_line()
     return Operation("compile", call.program.name, tuple(fields), line, lambda: lowered.text)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value has the same `repr` on every process; that of a function has its address."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, complex, str)
 
 
 def jitting(text: str, folder: str) -> Operation | None:

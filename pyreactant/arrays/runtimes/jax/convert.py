@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from ....base.errors import InvalidArgumentError, ShardingError
 from ...mesh import Mesh
 from ...sharding import Axes, NamedSharding
-from ...tree import IsLeaf, Node, data_fields, is_user_dataclass, rebuild_dataclass, too_deep
+from ...tree import IsLeaf, data_fields, is_user_dataclass, rebuild_dataclass, too_deep
 
 _AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 _NAMES = {kind: name for name, kind in _AXIS_TYPES.items()}
@@ -236,13 +236,6 @@ class JaxTrees:
 
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
         return list(prefix.flatten_up_to(wrap_dataclasses(tree)))
-
-    def fold(self, structure: Any, leaf: str, node: Node) -> str:
-        described = structure.node_data()
-        if described is None:
-            return leaf
-        kind, data = described if described[0] is not DataclassNode else described[1]
-        return node(kind, data, [self.fold(part, leaf, node) for part in structure.children()])
 
     def paths(self, tree: Any) -> list[str]:
         leaves = jax.tree.leaves_with_path(wrap_dataclasses(tree))
