@@ -353,16 +353,8 @@ class AbstractBackend(abc.ABC):
             "device_put a NumPy array"
         )
 
-    def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
-        """Place an array of typed PRNG keys (`jax.random.key`), the same on every process."""
-        raise self._no_keys()
-
-    def key_data(self, key: Any) -> np.ndarray:
-        """The numbers in an array of typed PRNG keys."""
-        raise self._no_keys()
-
-    def key_numbers(self, key: Any) -> tuple[Any, Aval, str]:
-        """The numbers in placed PRNG keys as the runtime's own array, and their implementation."""
+    def key_numbers(self, key: Any) -> tuple[Any, str]:
+        """The numbers in typed PRNG keys as a `jax.Array`, and the keys' implementation."""
         raise self._no_keys()
 
     def wrap_keys(self, numbers: Any, impl: str, sharding: NamedSharding | None) -> Any:

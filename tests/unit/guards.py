@@ -45,10 +45,6 @@ class MemoryStore:
             self._waits.setdefault(key, []).append(event)
         event.wait(timeout)
         self._check()
-        return self.peek(key)
-
-    def peek(self, key: str) -> str | None:
-        self._check()
         with self._lock:
             return self.values.get(key)
 
@@ -85,9 +81,6 @@ class Counted:
         value = self.store.get(key, timeout)
         self.messages[key] += value is not None
         return value
-
-    def peek(self, key: str) -> str | None:
-        return self.store.peek(key)
 
     def delete(self, prefix: str) -> None:
         self.store.delete(prefix)

@@ -356,7 +356,8 @@ def _placed(running: Running, number: int, leaf: Any) -> _Leaf:
             return _own(running, number, leaf)
     value = leaf._value if isinstance(leaf, ShardedArray) else leaf
     if _is_key(leaf):
-        value, aval, impl = backend.key_numbers(value)
+        numbers, impl = backend.key_numbers(value)
+        value, aval = backend.from_jax(numbers)
     elif isinstance(leaf, ShardedArray):
         leaf.block_until_ready()
         aval = leaf.aval
@@ -383,7 +384,7 @@ def _own(running: Running, number: int, leaf: Any) -> _Leaf:
     """An array of JAX that lies in this process alone."""
     if not _is_key(leaf):
         return _host(running, number, as_array(leaf))
-    numbers, _, impl = running.backend.key_numbers(leaf)
+    numbers, impl = running.backend.key_numbers(leaf)
     part = _host(running, number, np.asarray(numbers))
     part.impl = impl
     return part

@@ -90,9 +90,9 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
             f"device_put places host arrays, got {x!r}; reshard(x, sharding) moves it on the "
             "devices"
         )
-    x = _whole(x)
     if _is_key(x):
         return _put_key(x, _our_sharding(sharding))
+    x = _whole(x)
     if is_number := type(x) in _NUMBERS:
         _check_whole(x, _our_sharding(sharding))
     array = as_array(current().backend.number(x) if is_number else x)
@@ -104,11 +104,7 @@ def _whole(x: Any) -> Any:
     """The values of a `jax.Array` that lies partly on other processes, on each of them."""
     if is_traced(x) or getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
         return x
-    if not _is_key(x):
-        return from_jax(x).gather()
-    backend = current().backend
-    numbers, aval, impl = backend.key_numbers(x)
-    return backend.wrap_keys(ShardedArray(numbers, aval, backend).gather(), impl, None)
+    return from_jax(x).gather()
 
 
 def _check_whole(number: Any, sharding: NamedSharding) -> None:
@@ -123,17 +119,20 @@ def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:
     backend = current().backend
     check_mesh(sharding.mesh)
     sharding.shard_shape(x.shape)
-    number = _announce("device_put", Aval(x.shape, x.dtype, sharding), lambda: backend.key_data(x))
-    value, aval = backend.put_key(x, sharding)
-    return ShardedArray(value, aval, backend, number)
+    numbers, impl = backend.key_numbers(x)
+    host = np.asarray(_whole(numbers))
+    aval = intern(Aval(x.shape, x.dtype, sharding))
+    number = _announce("device_put", aval, host)
+    placed = backend.from_blocks(host.shape, host.dtype, sharding, host.__getitem__)
+    return ShardedArray(backend.wrap_keys(placed, impl, sharding), aval, backend, number)
 
 
-def _announce(kind: str, aval: Aval, values: Callable[[], np.ndarray | None] = lambda: None) -> int:
+def _announce(kind: str, aval: Aval, values: np.ndarray | None = None) -> int:
     """Announce a placement to the guard; the number of the array, 0 without a guard."""
     guarded = current().guarded
     if guarded is None:
         return 0
-    return guarded.guard.announce(placing(kind, aval, values()), made=1)
+    return guarded.guard.announce(placing(kind, aval, values), made=1)
 
 
 def _is_key(x: Any) -> bool:
@@ -203,7 +202,7 @@ def _place(
     aval = intern(Aval(shape, dtype, sharding))
     if running.guarded is not None and values is None and set(sharding.cuts(len(shape))) <= {1}:
         values = read(tuple(slice(0, n) for n in shape))  # every process gives it whole
-    number = _announce(kind, aval, lambda: values)
+    number = _announce(kind, aval, values)
     if running.guarded is not None and values is None:
         value = from_equal_blocks(running.backend, running.group, kind, aval, read)
     else:

@@ -195,24 +195,14 @@ class JaxBackend(AbstractBackend):
         sharding = our_sharding(self._jax, array.sharding, (), "from_jax: the array")
         return array, Aval(array.shape, plain_dtype(array.dtype), sharding)
 
-    def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
-        sharding.shard_shape(key.shape)
-        data = self.key_data(key)
-        numbers = self.from_blocks(data.shape, data.dtype, sharding, data.__getitem__)
-        value = self.wrap_keys(numbers, str(jax.random.key_impl(key)), sharding)
-        return value, Aval(key.shape, key.dtype, sharding)
-
-    def key_numbers(self, key: Any) -> tuple[Any, Aval, str]:
-        return *self.from_jax(jax.random.key_data(key)), str(jax.random.key_impl(key))
+    def key_numbers(self, key: Any) -> tuple[Any, str]:
+        return jax.random.key_data(key), str(jax.random.key_impl(key))
 
     def wrap_keys(self, numbers: Any, impl: str, sharding: NamedSharding | None) -> Any:
         wrap = partial(jax.random.wrap_key_data, impl=impl)
         if sharding is None:
             return wrap(numbers)
         return jax.jit(wrap, out_shardings=jax_sharding(self._jax, sharding))(numbers)
-
-    def key_data(self, key: Any) -> np.ndarray:
-        return np.asarray(jax.random.key_data(key))
 
     def mesh_from_jax(self, mesh: Any) -> Mesh:
         return our_mesh(self._jax, mesh)

@@ -177,24 +177,19 @@ def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except ValueError as error:
-        if len(call.meshes) > 1 and has_other_devices(error):
+        what, meshes = f"program {call.program.name!r}", " and ".join(map(repr, call.meshes))
+        several = len(call.meshes) > 1
+        if has_other_devices(error) and (several or call.out_sharding is not None):
+            results = ", and the results go to a mesh with another order or with other devices"
             raise ShardingError(
-                f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
-                f"its arguments lie on {' and '.join(map(repr, call.meshes))}; place them on "
-                "meshes with the same device_ids"
+                f"{what}: JAX runs a program on devices in one order, but its arguments lie on "
+                f"{meshes}{'' if several else results}; give all meshes the same device_ids, or "
+                "gather the array and place it anew"
             ) from None
-        if call.out_sharding is not None and has_other_devices(error):
+        if several and has_other_mesh(error):
             raise ShardingError(
-                f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
-                f"its arguments lie on {' and '.join(map(repr, call.meshes))}, and the results go "
-                "to a mesh with another order or with other devices; give both meshes the same "
-                "device_ids, or gather the array and place it anew"
-            ) from None
-        if len(call.meshes) > 1 and has_other_mesh(error):
-            raise ShardingError(
-                f"program {call.program.name!r}: shard_map takes the mesh of the arguments, but "
-                f"these lie on {' and '.join(map(repr, call.meshes))}; place them on one mesh, or "
-                "give shard_map its mesh="
+                f"{what}: shard_map takes the mesh of the arguments, but these lie on {meshes}; "
+                "place them on one mesh, or give shard_map its mesh="
             ) from error
         raise
 

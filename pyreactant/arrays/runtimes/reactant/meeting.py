@@ -87,17 +87,9 @@ class Meeting(Store):
         self._send({"type": "put", "key": key, "value": value})
 
     def get(self, key: str, timeout: float) -> str | None:
-        value: str | None = self._ask("get", key, timeout, lambda: bool(self._lost))
-        if value is None and (self._lost or self._closed):
-            value = self.peek(key)  # process 0 may have it: a process was lost, not its values
-            if value is None:
-                self._check(self._lost)
-        return value
-
-    def peek(self, key: str) -> str | None:
-        value: str | None = self._ask("peek", key, None, lambda: 0 in self._lost)
+        value: str | None = self._ask("get", key, timeout)
         if value is None:
-            self._check(self._lost & {0})
+            self._check(self._lost)
         return value
 
     def delete(self, prefix: str) -> None:
@@ -130,7 +122,7 @@ class Meeting(Store):
         size = len(json.dumps(mine))
         if size > self._longest:
             raise LineError(f"a share of {size} bytes is longer than {self._longest}")
-        answer = self._ask("share", name, timeout, lambda: 0 in self._lost, value=mine)
+        answer = self._ask("share", name, timeout, value=mine)
         values, missing, lost = answer or ([], [0], self._lost & {0})
         if missing:
             did_not = "did not come" if 0 not in missing else "did not say that all have come"
@@ -152,14 +144,7 @@ class Meeting(Store):
         for line in self._lines.values():
             line.close()
 
-    def _ask(
-        self,
-        kind: str,
-        key: str,
-        timeout: float | None,
-        is_over: Callable[[], bool],
-        **more: Any,
-    ) -> Any:
+    def _ask(self, kind: str, key: str, timeout: float, **more: Any) -> Any:
         """Process 0's answer to a request; None if it has none in time, or is lost."""
         number = next(self._numbers)
         with self._changed:
@@ -167,7 +152,7 @@ class Meeting(Store):
         self._send({"type": kind, "key": key, "number": number, **more})
         with self._changed:
             self._changed.wait_for(
-                lambda: number in self._answers or is_over() or self._closed, timeout
+                lambda: number in self._answers or 0 in self._lost or self._closed, timeout
             )
             answered = number in self._answers
         if not answered:
@@ -237,12 +222,10 @@ class _Registry:
                     for process, number in sorted(self._requests.pop(key, ()), reverse=True):
                         self._answer(process, number, value)
                 case {"type": "get", "key": str(key), "number": int(number)}:
-                    if key in self._values:
-                        self._answer(index, number, self._values[key])
+                    if key in self._values or self._lost:
+                        self._answer(index, number, self._values.get(key))
                     else:
                         self._requests.setdefault(key, set()).add((index, number))
-                case {"type": "peek", "key": str(key), "number": int(number)}:
-                    self._answer(index, number, self._values.get(key))
                 case {"type": "delete", "key": str(prefix)}:
                     for key in [*self._values]:
                         if key == prefix or key.startswith(f"{prefix}/"):
@@ -258,6 +241,9 @@ class _Registry:
                         self._decide(name)
                     for other in self._send.keys() - self._lost:
                         self._send[other](message)
+                    for process, number in set().union(*self._requests.values()):
+                        self._answer(process, number, None)  # it may never be set now
+                    self._requests.clear()
 
     def _cancel(self, index: int, key: str, number: int) -> None:
         """A process waits no longer. If it is process 0, an exchange is over for all."""
