@@ -10,7 +10,7 @@ import jax
 
 from pyreactant.arrays.backend import StartOptions
 from pyreactant.arrays.runtimes.guard.guard import Guard
-from pyreactant.arrays.runtimes.jax.distributed import connect, run_store
+from pyreactant.arrays.runtimes.jax.distributed import JaxStore, connect
 from pyreactant.process.group import resolve
 from tests.unit.guards import placed
 
@@ -19,7 +19,7 @@ _COUNT = 300
 group = resolve()
 connect(group, StartOptions())
 guard = Guard(
-    run_store(group.num_processes), group.process_index, group.num_processes, fail=lambda e: None
+    JaxStore(group.num_processes), group.process_index, group.num_processes, fail=lambda e: None
 )
 seconds = []
 for number in range(_COUNT):

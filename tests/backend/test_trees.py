@@ -220,17 +220,6 @@ def test_a_program_is_called() -> None:
             program(a, three, power=large)
 
 
-@pytest.mark.only("jax")
-def test_an_argument_that_is_none() -> None:
-    a = pr.device_put(numbers((8, 8)), XY)
-    with pytest.raises(
-        pr.InvalidArgumentError, match="argument 1 of program 'sum' is None, a tree"
-    ):
-        pr.Program("sum", jax=lambda x, y: x + y)(a, None)
-    takes_none = pr.Program("same", jax=lambda x, y: x if y is None else y)
-    np.testing.assert_array_equal(takes_none(a, None).gather(), numbers((8, 8)))
-
-
 @pytest.mark.parametrize(
     "operation",
     [lambda a: a == a, lambda a: a != 1, lambda a: 1 in a, bool, hash, lambda a: {a: 1}],

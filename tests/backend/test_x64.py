@@ -163,20 +163,6 @@ def test_the_users_own_context() -> None:
     np.testing.assert_array_equal(f(a).gather(), numbers((8, 8)) + 1.0)
 
 
-def test_an_error_names_the_argument_that_switched_64_bits_on() -> None:
-    a, b = pr.device_put(numbers((8,)), ROWS), pr.device_put(numbers((8,), "float64"), ROWS)
-
-    def body(x: Any, y: Any) -> Any:
-        raise ValueError("of the user")
-
-    with pytest.raises(ValueError, match="of the user") as caught:
-        pr.compile(body, a, b)
-    assert "because array 1 of its arguments is float64[8]" in "".join(caught.value.__notes__)
-    with pytest.raises(ValueError, match="of the user") as caught:
-        pr.compile(body, a, a)
-    assert "64-bit" not in "".join(getattr(caught.value, "__notes__", []))
-
-
 def test_numbers_of_python_have_the_default_type() -> None:
     import jax
 

@@ -5,6 +5,8 @@ its own, and what the guard said is printed by kind as JSON.
 """
 
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -213,6 +215,28 @@ def guard_anew(name: str) -> Guard:
     return guard
 
 
+def interrupted() -> bool:
+    """Whether Ctrl-C ends the wait for a process that never comes."""
+    running = runtime.current()
+    store, group = running.backend.store(), running.group
+    assert store is not None
+    guard = Guard(
+        store,
+        group.process_index,
+        group.num_processes + 1,
+        namespace="guard/interrupted",
+        fail=lambda error: None,
+    )
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        guard.announce(gathering("x"))
+    except KeyboardInterrupt:
+        return True
+    finally:
+        guard.close()
+    return False
+
+
 def main(backend: str, kinds: list[str]) -> None:
     numpy_backend.add()
     pr.initialize(backend)
@@ -223,7 +247,7 @@ def main(backend: str, kinds: list[str]) -> None:
         pr.shutdown()
         return
     explain.HEAD_START = 0.0  # process 0 goes on
-    said: dict[str, str | None] = {}
+    said: dict[str, str | bool | None] = {}
     for kind in kinds:
         guard = guard_anew(kind)
         try:
@@ -232,6 +256,7 @@ def main(backend: str, kinds: list[str]) -> None:
             said[kind] = None
         except pr.MismatchError as error:
             said[kind] = str(error)
+    said["interrupted"] = interrupted()
     guard_anew("end")
     print(json.dumps(said), flush=True)
     pr.shutdown()

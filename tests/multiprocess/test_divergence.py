@@ -52,7 +52,7 @@ def _run(folder: Path, backend: str, count: int, kinds: list[str]) -> list[harne
 
 @pytest.mark.parametrize(
     ("backend", "count"),
-    [pytest.param("jax", 2, marks=pytest.mark.slow), ("numpy", 4)],
+    [("jax", 2), ("numpy", 4)],
 )
 def test_divergence_is_named(tmp_path: Path, backend: str, count: int) -> None:
     finished = _run(tmp_path, backend, count, ["same", *SAID])
@@ -60,6 +60,7 @@ def test_divergence_is_named(tmp_path: Path, backend: str, count: int) -> None:
     said = [json.loads(p.log[p.log.index('{"same"') :].splitlines()[0]) for p in finished]
     assert all(each == said[0] for each in said), logs(finished)
     assert said[0].pop("same") is None
+    assert said[0].pop("interrupted") is True
     others = "0" if count == 2 else "0, 2, 3"
     who = "processes 0 and 1 differ" if count == 2 else "process 1 differs from"
     for kind, text in SAID.items():

@@ -1,13 +1,12 @@
 """Compile programs: describe the arguments, lower, and look for an equal program."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...base.errors import InvalidArgumentError, PyReactantError, ShardingError
+from ...base.errors import InvalidArgumentError, ShardingError
 from ..array import DonatedArray, ShardedArray
 from ..backend import Call, check_precision, is_out_sharding
 from ..dtypes import as_dtype
@@ -86,8 +85,7 @@ def compile(
             if running.guarded is not None and known.operation is not None:
                 running.guarded.guard.ran(known.operation)  # as if it were compiled again
             return known
-    with _naming_none(program, args):
-        lowered = running.backend.lower(call_)
+    lowered = running.backend.lower(call_)
     operation = None
     if running.guarded is not None:
         # Before XLA compiles: on GPUs its autotuner waits for all processes (openxla/xla#16153).
@@ -107,21 +105,6 @@ def compile(
     if lowered.reusable:
         running.cache.keep(key, compiled)
     return compiled
-
-
-@contextlib.contextmanager
-def _naming_none(program: Program, args: tuple[Any, ...]) -> Iterator[None]:
-    """Say which argument is None if the body computes with it: None is a tree without arrays."""
-    try:
-        yield
-    except (TypeError, AttributeError) as error:
-        none = next((number for number, value in enumerate(args) if value is None), None)
-        if none is None or isinstance(error, PyReactantError):
-            raise
-        raise InvalidArgumentError(
-            f"argument {none} of program {program.name!r} is None, a tree without arrays, and its "
-            f"body raised {type(error).__name__}: {error}; give an array, or let the body take None"
-        ) from error
 
 
 def call(program: Program, args: tuple[Any, ...], static: Mapping[str, Any]) -> Any:

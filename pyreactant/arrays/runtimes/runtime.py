@@ -141,38 +141,26 @@ def initialize(
         ('jax', 0, 1)
     """
     global _running
-    _check_types(
-        {
-            "backend": backend,
-            "platform": platform,
-            "coordinator_address": coordinator_address,
-            "num_processes": num_processes,
-            "process_index": process_index,
-            "num_cpu_devices": num_cpu_devices,
-            "initialization_timeout": initialization_timeout,
-            "heartbeat_timeout": heartbeat_timeout,
-            "guard": guard,
-            "compile_cache": compile_cache,
-        }
-    )
+    group_arguments: dict[str, Any] = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_index": process_index,
+    }
+    option_arguments: dict[str, Any] = {
+        "platform": platform,
+        "num_cpu_devices": num_cpu_devices,
+        "initialization_timeout": initialization_timeout,
+        "heartbeat_timeout": heartbeat_timeout,
+        "compile_cache": compile_cache,
+    }
+    _check_types({"backend": backend, "guard": guard, **group_arguments, **option_arguments})
+    group_arguments["local_device_ids"] = _device_ids(local_device_ids)
+    option_arguments["compile_cache"] = _cache_folder(compile_cache)
     if _ended:
         raise StateError(
             "this process's runtime was shut down; a process has one runtime for its whole "
             "life: start a new process"
         )
-    group_arguments: dict[str, Any] = {
-        "coordinator_address": coordinator_address,
-        "num_processes": num_processes,
-        "process_index": process_index,
-        "local_device_ids": _device_ids(local_device_ids),
-    }
-    option_arguments = {
-        "platform": platform,
-        "num_cpu_devices": num_cpu_devices,
-        "initialization_timeout": initialization_timeout,
-        "heartbeat_timeout": heartbeat_timeout,
-        "compile_cache": _cache_folder(compile_cache),
-    }
     if _running is not None:
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
         return
@@ -284,16 +272,13 @@ def _load(name: str) -> AbstractBackend:
 
 
 def _options(arguments: Mapping[str, Any]) -> StartOptions:
-    given = {key: value for key, value in arguments.items() if value is not None}
-    options = dict(given)
+    options = {key: value for key, value in arguments.items() if value is not None}
     environment = {
         "platform": os.environ.get(PLATFORM) or None,
-        "num_cpu_devices": None if "num_cpu_devices" in given else env_int(CPU_DEVICES),
+        "num_cpu_devices": None if "num_cpu_devices" in options else env_int(CPU_DEVICES),
         "compile_cache": os.environ.get(COMPILE_CACHE) or None,
     }
-    for key, value in environment.items():
-        if value is not None:
-            options.setdefault(key, value)
+    options = {k: v for k, v in environment.items() if v is not None} | options
     check_platform(options.get("platform", "cpu"))
     if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(

@@ -38,9 +38,9 @@ from .convert import (
     plain_dtype,
 )
 from .distributed import (
+    JaxStore,
     check_unused,
     connect,
-    run_store,
     running_group,
     runtime_processes,
     wait_at_barrier,
@@ -99,7 +99,7 @@ class JaxBackend(AbstractBackend):
 
     def store(self) -> Store | None:
         several = self.group.num_processes > 1
-        return run_store(self.group.num_processes) if several else None
+        return JaxStore(self.group.num_processes) if several else None
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices

@@ -329,14 +329,14 @@ _PAUSE_PER_PROCESS = 0.00025  # 1024 processes that wait make 4000 calls per sec
 
 
 class JaxStore:
-    """An `arrays.backend.Store` over JAX's coordination service, which runs in process 0.
+    """The `Store` of the run that this process has joined: JAX's service in process 0.
 
     Waiting asks again and again. JAX has a call that waits, but each one that ends without a value
     keeps 35 KB (jax 0.10.2 and 0.12), and waiting in C++ ignores Ctrl-C.
     """
 
-    def __init__(self, client: Any, num_processes: int) -> None:
-        self._client = client
+    def __init__(self, num_processes: int) -> None:
+        self._client = client()
         self._longest = max(_LONGEST_PAUSE, num_processes * _PAUSE_PER_PROCESS)
         self._waits: dict[str, float] = {}  # since when each key is waited for
 
@@ -372,8 +372,3 @@ class JaxStore:
                 "the connection to process 0, which holds the run's store, was lost: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-
-
-def run_store(num_processes: int) -> JaxStore:
-    """The store of the run that this process has joined."""
-    return JaxStore(client(), num_processes)

@@ -50,7 +50,7 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     ]
 
     def trace(mesh: Any) -> Any:
-        with _contexts(call, wide, mesh), x64.note_wide(call, wide):
+        with _contexts(call, wide, mesh):
             return jitted.lower(*avals)
 
     mesh = jax_mesh(devices, call.meshes[0]) if len(call.meshes) == 1 else None

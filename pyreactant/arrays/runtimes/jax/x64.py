@@ -97,23 +97,6 @@ def _flat(value: Any) -> Iterable[Any]:
         yield value
 
 
-@contextlib.contextmanager
-def note_wide(call: Call, wide: bool) -> Iterator[None]:
-    """Add to an error of the body that 64-bit types were on, and because of which argument."""
-    try:
-        yield
-    except Exception as error:
-        which = [i for i, aval in enumerate(call.avals) if is_wide(aval.dtype)]
-        if wide and which and not call.x64:
-            first = call.avals[which[0]]
-            error.add_note(
-                f"Program {call.program.name!r} is traced with 64-bit types, because array "
-                f"{which[0]} of its arguments is {first.dtype}{list(first.shape)}; convert it to "
-                "32 bits before it is placed if that is not meant."
-            )
-        raise
-
-
 def check_widths(call: Call, outputs: Iterable[Any]) -> None:
     """Check that 64-bit integers did not make 32-bit floats wider.
 
