@@ -129,7 +129,7 @@ IDENTITY = "module { func.func @main(%a: tensor<T>) -> tensor<T> { return %a : t
 SECOND = "  func.func @other(%arg0: tensor<f32>) -> tensor<f32> { return %arg0 : tensor<f32> }\n}"
 KINDS = (
     "empty bytecode main parse callback several dynamic replicas int4 foreign mesh xla declared "
-    "nested partition manual"
+    "recursive nested partition manual"
 )
 
 
@@ -155,6 +155,12 @@ KINDS = (
         (SHARDY.replace('"b"=4', '"b"=2'), "num_partitions = 8, but its mesh .* has 4 devices"),
         (MHLO.replace("num_partitions = 8", "num_partitions = 4"), "= 4, but its mesh of sizes"),
         (DECLARED, "declares main without a body"),
+        (
+            IDENTITY.replace(
+                "return %a", "%0 = call @main(%a) : (tensor<T>) -> tensor<T> return %0"
+            ).replace("T", "8xf32"),
+            "has functions that call themselves: main; write it as a loop",
+        ),
         (
             "module { module @a {} " + IDENTITY.replace("T", "8xf32")[9:],
             "has builtin.module beside",

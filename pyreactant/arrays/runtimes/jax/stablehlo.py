@@ -6,7 +6,7 @@ at the call keep the shardings of its arguments and results.
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -201,6 +201,7 @@ def _check_functions(what: str, module: Any) -> None:
             f"{what} has {', '.join(other)} beside its functions; a program has functions only"
         )
     functions = [op for op in operations if op.operation.name == "func.func"]
+    calls = {op.attributes["sym_name"].value: _callees(op) for op in functions}
     empty = [op.attributes["sym_name"].value for op in functions if not len(op.regions[0].blocks)]
     if empty:
         raise InvalidArgumentError(
@@ -209,17 +210,31 @@ def _check_functions(what: str, module: Any) -> None:
     public = {
         op.attributes["sym_name"].value for op in functions if "sym_visibility" not in op.attributes
     }
-    spare = sorted(public - set().union(*map(_callees, functions)) - {"main"})
+    spare = sorted(public - set().union(*calls.values()) - {"main"})
     if spare:
         raise InvalidArgumentError(
             f"{what} has several functions: main and {', '.join(spare)}; a program is one "
             "function: remove the others, or export each into a file of its own"
         )
+    _check_recursion(what, calls)
 
 
 def _callees(function: Any) -> set[str]:
     operations = operations_of(function.operation)
     return {op.attributes["callee"].value for op in operations if op.name == "func.call"}
+
+
+def _check_recursion(what: str, calls: Mapping[str, set[str]]) -> None:
+    """Check that no function calls itself: XLA writes calls out, and crashes the process here."""
+    left = dict(calls)
+    while ended := [name for name, called in left.items() if not called & left.keys()]:
+        for name in ended:
+            del left[name]
+    if left:
+        raise InvalidArgumentError(
+            f"{what} has functions that call themselves: {', '.join(sorted(left))}; write it as a "
+            "loop (stablehlo.while)"
+        )
 
 
 def module_of(program: Program) -> Module:
