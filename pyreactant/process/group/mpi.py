@@ -23,24 +23,18 @@ from .nodes import host_names
 
 OPEN_MPI, PMIX = "Open MPI", "PMIx"
 _URI = "OMPI_MCA_orte_hnp_uri"
-_OPEN_MPI_VARIABLES = (
-    "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    _URI,
-    "PMIX_NAMESPACE",
-    "PMIX_HOSTNAME",
-)
-_PMIX_VARIABLES = (
-    "PMI_SIZE",
-    "PMI_RANK",
-    "MPI_LOCALNRANKS",
-    "MPI_LOCALRANKID",
-    "PMIX_NAMESPACE",
-    "PMIX_RANK",
-    "PMIX_HOSTNAME",
-)
+_NUMBERS = {
+    OPEN_MPI: (
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    PMIX: ("PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+}
+"""The variables of size and rank, of all processes and of those of this host."""
+_OPEN_MPI_VARIABLES = (*_NUMBERS[OPEN_MPI], _URI, "PMIX_NAMESPACE", "PMIX_HOSTNAME")
+_PMIX_VARIABLES = (*_NUMBERS[PMIX], "PMIX_NAMESPACE", "PMIX_RANK", "PMIX_HOSTNAME")
 # One process for each GPU of a host, so that each has its own.
 _PROCESS_PER_GPU = {
     OPEN_MPI: "mpirun --map-by ppr:{gpus}:node ...",
@@ -71,23 +65,17 @@ def world_of(environ: Mapping[str, str]) -> World | None:
         InvalidArgumentError: A variable is not a number, some of the variables are missing, or
             those of two launchers contradict each other.
     """
-    if environ.get("OMPI_COMM_WORLD_SIZE"):
-        _check_pmi(environ)
-        return World(
-            name=OPEN_MPI,
-            rank=required_int("OMPI_COMM_WORLD_RANK", environ),
-            size=env_int("OMPI_COMM_WORLD_SIZE", environ),
-            local_rank=env_int("OMPI_COMM_WORLD_LOCAL_RANK", environ),
-            local_size=env_int("OMPI_COMM_WORLD_LOCAL_SIZE", environ),
-        )
-    if environ.get("PMI_SIZE"):
-        return World(
-            name=PMIX,
-            rank=required_int("PMI_RANK", environ),
-            size=env_int("PMI_SIZE", environ),
-            local_rank=env_int("MPI_LOCALRANKID", environ),
-            local_size=env_int("MPI_LOCALNRANKS", environ),
-        )
+    for name, (size, rank, local_size, local_rank) in _NUMBERS.items():
+        if environ.get(size):
+            if name == OPEN_MPI:
+                _check_pmi(environ)
+            return World(
+                name,
+                rank=required_int(rank, environ),
+                size=env_int(size, environ),
+                local_rank=env_int(local_rank, environ),
+                local_size=env_int(local_size, environ),
+            )
     if environ.get("PMIX_RANK") and environ.get("PMIX_NAMESPACE"):
         return World(PMIX, required_int("PMIX_RANK", environ), None)
     return None
@@ -146,9 +134,15 @@ def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
             f"prterun -n <count> bash -c '{COUNT}=<count> {INDEX}=$PMIX_RANK "
             f'{COORDINATOR}=<host of rank 0>:<port> exec "$0" "$@"\' ...',
         )
-    prefix = "OMPI_COMM_WORLD" if world.name == OPEN_MPI else "PMI"
-    check_rank(f"{prefix}_SIZE", world.size, f"{prefix}_RANK", world.rank)
-    _check_local(world)
+    size, rank, local_size, local_rank = _NUMBERS[world.name]
+    check_rank(size, world.size, rank, world.rank)
+    if world.local_size is not None:
+        if not 1 <= world.local_size <= world.size:
+            raise InvalidArgumentError(
+                f"{local_size} must be from 1 to {world.size}, the number of all processes, got "
+                f"{world.local_size}"
+            )
+        check_rank(local_size, world.local_size, local_rank, world.local_rank or 0)
     namespace = environ.get("PMIX_NAMESPACE") if world.name == OPEN_MPI else None
     run_id = f"{world.name} {namespace}" if namespace else None
     local, notes = _local_devices(world, environ)
@@ -168,23 +162,6 @@ def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
         hosts=hosts,
     )
     return group, notes
-
-
-def _check_local(world: World) -> None:
-    """Check the numbers of this host against those of the run."""
-    size, rank = (
-        ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
-        if world.name == OPEN_MPI
-        else ("MPI_LOCALNRANKS", "MPI_LOCALRANKID")
-    )
-    if world.local_size is None:
-        return
-    if not 1 <= world.local_size <= (world.size or 1):
-        raise InvalidArgumentError(
-            f"{size} must be from 1 to {world.size}, the number of all processes, got "
-            f"{world.local_size}"
-        )
-    check_rank(size, world.local_size, rank, world.local_rank or 0)
 
 
 def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:
