@@ -210,20 +210,9 @@ def _listen(event: str, **_: Any) -> None:
         _thread.hit = True
 
 
-def _add(
-    *,
-    compiled: int = 0,
-    compile_seconds: float = 0.0,
-    loaded: int = 0,
-    load_seconds: float = 0.0,
-) -> None:
+def _add(**more: float) -> None:
     with _lock:
-        _count(
-            compiled=counts.compiled + compiled,
-            compile_seconds=counts.compile_seconds + compile_seconds,
-            loaded=counts.loaded + loaded,
-            load_seconds=counts.load_seconds + load_seconds,
-        )
+        _count(**{name: getattr(counts, name) + number for name, number in more.items()})
 
 
 def _count(**changes: Any) -> None:

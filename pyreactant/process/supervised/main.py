@@ -51,7 +51,9 @@ def main() -> None:
         metrics.flush(wait=False)
         supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
-        _leave(code_of(error))
+        if int(os.environ.get(COUNT) or 1) == 1:
+            raise SystemExit(code_of(error)) from None
+        end_at_once(code_of(error))  # JAX's exit hooks wait for the other processes, for minutes
     # Report the exit code now: exit hooks of a runtime may wait long for other processes.
     supervised.tell_phase("ending", code)
     if code:
@@ -171,10 +173,3 @@ def _requirement(error: BaseException) -> BaseException:
         return error
     broken.__cause__ = error
     return broken
-
-
-def _leave(code: int) -> None:
-    """End after an error; with several processes skip JAX's exit hooks, which wait for minutes."""
-    if int(os.environ.get(COUNT) or 1) == 1:
-        raise SystemExit(code)
-    end_at_once(code)

@@ -162,22 +162,21 @@ class Agent:
             if go.mtls:
                 environment |= self._certificates.get(index, {})
             try:
-                self._children.append(self._start(index, environment, folder))
+                child = ChildProcess(
+                    index,
+                    self._program,
+                    environment,
+                    Log(folder / f"process-{index}.log"),
+                    options=self._options,
+                    terminals=self._screens(index),
+                    emit=self._emit,
+                    memory_kills=self._memory_kills,
+                    leftovers=self._leftovers,
+                )
             except (OSError, RuntimeError) as error:  # no more processes, threads or memory
                 self._emit(Raised.of(no_room(error), index))
-
-    def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
-        return ChildProcess(
-            index,
-            self._program,
-            environment,
-            Log(folder / f"process-{index}.log"),
-            options=self._options,
-            terminals=self._screens(index),
-            emit=self._emit,
-            memory_kills=self._memory_kills,
-            leftovers=self._leftovers,
-        )
+            else:
+                self._children.append(child)
 
     def _screens(self, index: int) -> tuple[Prefixed, Prefixed] | None:
         """Where the output of one program is shown; None if it is not."""

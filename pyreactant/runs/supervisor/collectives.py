@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ...arrays.text import ranges_text, seconds_text
+from ...arrays.text import seconds_text
 from ...base.document.parts import (
     Bar,
     Cell,
@@ -22,6 +22,7 @@ from ...base.document.parts import (
     Table,
 )
 from ...base.document.terminal import text_of
+from .state import processes_text
 from .timeline import Trace
 
 TITLE = "Who waited for whom"
@@ -77,7 +78,7 @@ def waits_of(traces: Sequence[Trace]) -> tuple[dict[str, Any], list[str]]:
         except (OSError, ValueError, TypeError) as error:
             without.setdefault(str(error), []).append(trace.process)
     notes = [
-        f"the collectives of process {ranges_text(some)} cannot be read: {why}"
+        f"the collectives of {processes_text(some)} cannot be read: {why}"
         for why, some in without.items()
     ]
     found: dict[tuple[str, str], _Waits] = defaultdict(_Waits)

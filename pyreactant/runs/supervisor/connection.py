@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping
 from ...base.errors import PyReactantError, RendezvousError
 from ...base.lines import LINE_LIMIT, LineCodec, LineError, RefusedError, encode
 from ...base.lines import Message as JsonMessage
+from ...base.process import in_thread
 from ...process.events import (
     Admitted,
     Alive,
@@ -206,17 +206,13 @@ def hello(
 
 def own_name() -> str:
     """What this machine's name resolves to on it; "" if that is not known within a second."""
-    answer: list[str] = []
-
-    def ask() -> None:
-        with contextlib.suppress(OSError, UnicodeError):
-            infos = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-            answer.append(str(infos[0][4][0]))
-
-    thread = threading.Thread(target=ask, daemon=True)  # a name server may not answer
-    thread.start()
-    thread.join(1.0)
-    return answer[0] if answer else ""
+    asking = in_thread(
+        lambda: socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    )
+    try:
+        return str(asking.result(1.0)[0][4][0])
+    except (OSError, UnicodeError):  # no such name, or a name server that does not answer
+        return ""
 
 
 class CannotStartError(PyReactantError):

@@ -132,7 +132,7 @@ class Key:
         return key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo).decode()
 
     def store(self, folder: Path, answer: Answer) -> None:
-        """Write key and certificates to the files that `variables` names, the certificate last.
+        """Write key and certificates to the files that `variables` names.
 
         Args:
             folder: Made so that only this user can read it, as each of the files.
@@ -150,10 +150,9 @@ class Key:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for what, text in texts.items():
-                partial = folder / "partial"
-                with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                path = folder / _FILES[what]
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
                     file.write(text)
-                partial.replace(folder / _FILES[what])  # who finds a file finds the whole of it
         except OSError as error:
             raise FileError(
                 f"the key of a process cannot be written to {folder} ({error.strerror}); make room "

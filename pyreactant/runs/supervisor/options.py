@@ -200,7 +200,6 @@ def release(folder: Path) -> None:
 
 
 def _keep_from_git(folder: Path) -> None:
-    """Keep a folder of runs out of the user's commits."""
     with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
         file.write("*\n")
 

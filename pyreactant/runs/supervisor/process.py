@@ -327,7 +327,6 @@ class ChildProcess:
             self._line = None
 
     def _kernel_state(self) -> str:
-        """The process's state in the kernel, in words."""
         try:
             stat = Path(f"/proc/{self._popen.pid}/stat").read_text()
         except OSError:

@@ -113,7 +113,7 @@ def check_program(program: Program, words: Sequence[str]) -> None:
         return
     named = Path(words[0])
     here = f"the folder {Path.cwd()}" if named.name != words[0] else "a folder of PATH"
-    if _exists(named):
+    if os.path.exists(named):  # noqa: PTH110 - false for a name that is too long
         raise FileError(
             f"{words[0]!r} is neither a .py file nor executable; run: chmod +x "
             f"{shlex.quote(words[0])}, or if it is Python's, put python before it"
@@ -184,19 +184,10 @@ def _same_python(path: Path) -> bool:
 
 def _is_package(path: Path) -> bool:
     """Whether it is a folder to run; one without __main__.py only if no command has its name."""
-    try:
-        if (path / "__main__.py").exists():
-            return True
-        return path.is_dir() and not _JULIA.fullmatch(path.name) and shutil.which(path) is None
-    except OSError:
-        return False
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
+    if os.path.exists(path / "__main__.py"):  # noqa: PTH110 - false for a name that is too long
+        return True
+    is_folder = os.path.isdir(path)  # noqa: PTH112
+    return is_folder and not _JULIA.fullmatch(path.name) and shutil.which(path) is None
 
 
 def _check_module(name: str) -> None:

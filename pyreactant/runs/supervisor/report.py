@@ -35,7 +35,7 @@ from ...process.events import ClockCompared, Compiled, Profiled, Raised
 from .cause import EXIT_CODES, Failure, failure
 from .collectives import TITLE, page_parts, text_parts
 from .output import own_lines, plain, say
-from .state import ProcessState, utc
+from .state import ProcessState, processes_text, utc
 
 SCHEMA = 1
 
@@ -288,8 +288,7 @@ def _end_line(state: str, group: Sequence[Row]) -> str:
     where = f" on {', '.join(hosts)}" if hosts else ""
     if len(hosts) > _HOSTS:
         where = f" on {len(hosts)} hosts"
-    some = "process" if len(group) == 1 else "processes"
-    return f"{some} {ranges_text(row['index'] for row in group)}{where}: {state}"
+    return f"{processes_text([row['index'] for row in group])}{where}: {state}"
 
 
 def _starts(report: RunReport) -> list[str]:
@@ -303,8 +302,7 @@ def _starts(report: RunReport) -> list[str]:
 
 def _start_line(number: int, start: Mapping[str, Any]) -> str:
     step, processes = start.get("from_step"), start.get("processes", ())
-    some = "process" if len(processes) == 1 else "processes"
-    who = f", {some} {ranges_text(processes)}" if processes else ""
+    who = f", {processes_text(processes)}" if processes else ""
     since = "" if step is None else f", from step {step}"
     until = f", until {start['at']}" if start["at"] else ""
     why = f": {start['summary']}" if start["summary"] else ""
@@ -494,13 +492,11 @@ def _failure_table(report: RunReport) -> Table:
 
 
 def _doing(row: Row, at: float, end: float) -> str:
-    """What a process did at a time."""
     done = [name for name, _, start, _ in _periods(row["times"], end) if start <= at]
     return done[-1] if done else ""
 
 
 def _end_table(report: RunReport) -> Table:
-    """How many processes ended in which way."""
     culprit = (report.first_error or {}).get("process")
     lines: list[list[Cell | str]] = [
         [

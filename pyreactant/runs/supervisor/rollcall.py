@@ -231,7 +231,6 @@ class RollCall:
         member.close(refused.why)
 
     def _end(self, member: Member, why: str) -> None:
-        """Note that a connection is closed."""
         if member in self._strangers:
             self._strangers.discard(member)
             if len(self.refused) < _MOST_REFUSED:

@@ -1,10 +1,11 @@
 """The state of each process of a run, built by the head from the processes' events."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from ...arrays.text import ranges_text
 from ...process.events import (
     ClockCompared,
     Compiled,
@@ -272,6 +273,11 @@ def names(states: Sequence[ProcessState], limit: int = 4) -> str:
     """The names of several processes, for a sentence."""
     text = ", ".join(s.name() for s in states[:limit])
     return text + (f" and {len(states) - limit} more" if len(states) > limit else "")
+
+
+def processes_text(indices: Collection[int]) -> str:
+    """Indices of processes for a sentence: "process 3" or "processes 0-2, 5"."""
+    return f"process{'es' * (len(indices) > 1)} {ranges_text(indices)}"
 
 
 def utc(seconds_ago: float = 0.0) -> str:

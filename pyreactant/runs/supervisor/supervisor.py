@@ -289,7 +289,6 @@ class _Leader(_Supervisor):
         self._head.apply(event)
 
     def _broadcast(self, order: Order) -> None:
-        """Send an order to every machine."""
         if isinstance(order, Go):
             order = order.but(mtls=not self._certifier.off)
         self._agent.order(order)

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ...arrays.text import ranges_text, seconds_text
+from ...arrays.text import seconds_text
 from ...base.counted import counted
 from ...base.files import replacing
 from ...process.events import ClockAsked, ClockCompared
 from ...process.supervised.profiling import collectives_of
 from .options import PROFILES
 from .process import Emit
+from .state import processes_text
 
 TIMELINE = "timeline.tar"
 """Name of the archive, in the folder of profiles."""
@@ -99,8 +100,7 @@ def make_timeline(folder: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[list
         if written:
             notes.append(_note(path, written, len(rows)))
     for why, some in without.items():
-        word = "process" if len(some) == 1 else "processes"
-        notes.append(f"the timeline is without {word} {ranges_text(some)}: {why}")
+        notes.append(f"the timeline is without {processes_text(some)}: {why}")
     return traces, notes
 
 

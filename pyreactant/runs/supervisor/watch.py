@@ -12,14 +12,13 @@ from enum import IntEnum
 from pathlib import Path
 from types import FrameType
 
-from ...arrays.text import ranges_text
 from ...base.errors import FileError
 from ...base.files import write_text
 from ...base.imports import users_line_in
 from ...base.process import LIKE_SIGTERM
 from ...process.events import Order, Preempt, SendSignal, SendStacks, StopAt
 from .cause import Failure, failure
-from .state import ProcessState, names, utc
+from .state import ProcessState, names, processes_text, utc
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that only warn, as with Slurm's ``--signal=USR1@60``."""
@@ -345,10 +344,7 @@ def _places(stalled: Sequence[ProcessState]) -> str:
             at.setdefault(line, []).append(state.index)
     if len(stalled) < 2 or not at:
         return ""
-    some = [
-        f"process{'es' * (len(group) > 1)} {ranges_text(group)} at {line}"
-        for line, group in at.items()
-    ]
+    some = [f"{processes_text(group)} at {line}" for line, group in at.items()]
     more = f" and {len(some) - _PLACES} other lines" if len(some) > _PLACES else ""
     return f" ({', '.join(some[:_PLACES])}{more})"
 
