@@ -7,8 +7,7 @@ collective.
 
 import hashlib
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ...base.facts import available_memory
 from ...process import progress
 from ..product import whole
 from .host import Gpus, segments
-from .record import Measure
+from .record import Measure, merged
 from .rounds import Round, What
 
 REPEATS = 5
@@ -171,79 +170,71 @@ class Work:
 
     def run(self, job: Round, turn: int) -> list[Measure]:
         """Run a round; `turn` chooses its inputs, the same on every process."""
-        if job.what is What.HOST:
-            return [self._arithmetic(job)]
-        if job.what is What.PRODUCTS:
-            return self._products(job, turn)
-        if job.what is What.CHAINS:
-            return self._chains(job)
-        if job.what is What.COPIES:
-            return self._copies(job, turn)
-        if job.what is What.MEMORY:
-            return self._patterns(job, turn)
-        if job.what is What.COUNTERS:
-            return [
-                self._measure(job, device, checked=1, wrong=int(text != ""), where=text)
-                for device, text in self.gpus.new_errors()
-            ]
+        measures: dict[Any, Measure] = {}
+        merged(measures, self._calls(job, turn))
+        return list(measures.values())
+
+    def _calls(self, job: Round, turn: int) -> Iterable[Measure]:
+        """What each call of a round measured."""
+        match job.what:
+            case What.HOST:
+                return self._arithmetic(job)
+            case What.PRODUCTS:
+                return self._products(job, turn)
+            case What.CHAINS:
+                return self._chains(job)
+            case What.COPIES:
+                return self._copies(job, turn)
+            case What.MEMORY:
+                return self._patterns(job, turn)
+            case What.COUNTERS:
+                return self._counters(job)
         group = next((group for group in job.groups if self._process in group), None)
         if group is None:
             progress.collectives += _repeats(job)  # the others begin so many
-            return []
-        return [self._collective(job, group, turn)]
+            return ()
+        return self._collective(job, group, turn)
 
-    def _arithmetic(self, job: Round) -> Measure:
+    def _arithmetic(self, job: Round) -> Iterator[Measure]:
         """How long the same arithmetic takes on this host, on the average of each spell.
 
         A spell is as long on a slow host, and evens out that a processor is had by turns.
         """
-        seconds = []
         for _ in range(_SPELLS):
             began, pieces = time.perf_counter(), 0
             while (passed := time.perf_counter() - began) < _SPELL or not pieces:
                 sum(range(2000))
                 pieces += 1
-            seconds.append(passed / pieces * _PIECES)
-        return Measure(job.name, self._process, None, (self._process,), seconds=tuple(seconds))
+            seconds = (passed / pieces * _PIECES,)
+            yield Measure(job.name, self._process, None, (self._process,), seconds=seconds)
 
-    def _products(self, job: Round, turn: int) -> list[Measure]:
+    def _counters(self, job: Round) -> Iterator[Measure]:
+        for device, text in self.gpus.new_errors():
+            yield self._measure(job, device, text)
+
+    def _products(self, job: Round, turn: int) -> Iterator[Measure]:
         """Products of whole numbers, the same ones on each device; one device after the other."""
         n = self._size
         operands = whole.operands(job.dtype, (n, n, n), seed=turn)
         v = whole.weights(n, seed=turn)
         expected = whole.reference(*operands, v)
         held = {device: self._made(device, operands, job.dtype) for device in self._mine}
-        first: dict[int, str] = {}
-        wrong: dict[int, list[str]] = {device: [] for device in self._mine}
-        seconds: dict[int, list[float]] = {device: [] for device in self._mine}
+        right: dict[int, int] = {}  # digest of the first product that is right
         for repeat in range(MANY):
             for device, (x, y) in held.items():
-                # The first call compiles.
                 took, c = self._timed(device, whole.MULTIPLY, x, y)
-                if repeat:
-                    seconds[device].append(took)
-                digest = f"{self._read(self._on(device, _DIGEST, c, cuts=(1, 1)))[0].item():08x}"
-                if repeat == 0:
-                    rows = self._wrong_rows(device, c, v, expected)
+                digest, where = int(self._read(self._on(device, _DIGEST, c, cuts=(1, 1)))[0, 0]), ""
+                if device not in right:
+                    residues, strange = self._run(device, whole.CHECK, c, self._put(device, v))
+                    read = self._read(residues), self._read(strange)
+                    rows = whole.wrong_rows(*read, expected)
                     if rows.size:
-                        wrong[device].append(f"{counted(rows.size, 'row')}, from {rows[0]} on")
+                        where = f"{counted(rows.size, 'row')}, from {rows[0]} on"
                     else:
-                        first[device] = digest
-                elif digest != first.get(device, digest):
-                    wrong[device].append("other bits than before")
-                elif device not in first and self._wrong_rows(device, c, v, expected).size:
-                    wrong[device].append("again")
-        return [
-            self._measure(
-                job,
-                device,
-                checked=MANY,
-                wrong=len(wrong[device]),
-                where=wrong[device][0] if wrong[device] else "",
-                seconds=tuple(seconds[device]),
-            )
-            for device in self._mine
-        ]
+                        right[device] = digest
+                elif digest != right[device]:
+                    where = "other bits than before"
+                yield self._measure(job, device, where, seconds=_of_warm(repeat, took))
 
     def _made(self, device: int, operands: Sequence[whole.Whole], dtype: str) -> list[Any]:
         made = []
@@ -253,79 +244,45 @@ class Work:
             made.append(self._on(device, whole.MAKE, key, **settings))
         return made
 
-    def _wrong_rows(self, device: int, c: Any, v: np.ndarray, expected: np.ndarray) -> np.ndarray:
-        residues, strange = self._run(device, whole.CHECK, c, self._put(device, v))
-        return whole.wrong_rows(self._read(residues), self._read(strange), expected)
-
-    def _chains(self, job: Round) -> list[Measure]:
+    def _chains(self, job: Round) -> Iterator[Measure]:
         """Floats without a reference: their bits are compared later, over time and devices."""
         n = min(self._size, 1024)
         x = np.random.Generator(np.random.Philox(key=n)).random((n, n), np.float32)
         placed = {device: self._put(device, x) for device in self._mine}
-        digests: dict[int, Counter[str]] = {device: Counter() for device in self._mine}
-        seconds: dict[int, list[float]] = {device: [] for device in self._mine}
-        for _ in range(MANY):
+        for repeat in range(MANY):
             for device in self._mine:
                 took, result = self._timed(device, _CHAIN, placed[device])
-                seconds[device].append(took)
                 digest = hashlib.sha256(self._read(result).tobytes()).hexdigest()[:16]
-                digests[device][digest] += 1
-        return [
-            self._measure(job, d, checked=MANY, digests=digests[d], seconds=tuple(seconds[d][1:]))
-            for d in self._mine
-        ]
+                seconds = _of_warm(repeat, took)
+                yield self._measure(job, device, digests={digest: 1}, seconds=seconds)
 
-    def _copies(self, job: Round, turn: int) -> list[Measure]:
+    def _copies(self, job: Round, turn: int) -> Iterator[Measure]:
         """Copies to each device, and back to compare."""
         words = mixed(np.arange(job.nbytes // 4, dtype=np.uint32) + np.uint32(turn))
-        wrong = dict.fromkeys(self._mine, 0)
-        seconds: dict[int, list[float]] = {device: [] for device in self._mine}
         for _ in range(REPEATS):
             for device in self._mine:
                 began = time.perf_counter()
                 placed = self._put(device, words)
-                seconds[device].append(time.perf_counter() - began)
-                wrong[device] += not np.array_equal(self._read(placed), words)
-        return [
-            self._measure(
-                job,
-                device,
-                checked=REPEATS,
-                wrong=wrong[device],
-                where="other bytes came back" if wrong[device] else "",
-                seconds=tuple(seconds[device]),
-                nbytes=job.nbytes,
-            )
-            for device in self._mine
-        ]
+                seconds = (time.perf_counter() - began,)
+                same = np.array_equal(self._read(placed), words)
+                where = "" if same else "other bytes came back"
+                yield self._measure(job, device, where, seconds=seconds, nbytes=job.nbytes)
 
-    def _patterns(self, job: Round, turn: int) -> list[Measure]:
+    def _patterns(self, job: Round, turn: int) -> Iterator[Measure]:
         """A pattern in the memory of each device, read and inverted in place, and read again."""
         mixes, word = _PATTERNS[turn % len(_PATTERNS)]
         keys = [np.array([[mixes, word or turn * mixes, by]], np.uint32) for by in (0, 2**32 - 1)]
         blocks = {d: self._filled(d, keys[0], self._free(d)) for d in self._mine}
-        wrong = dict.fromkeys(self._mine, 0)
-        where = dict.fromkeys(self._mine, "")
         for key in keys:
             time.sleep(_WAIT)
             for device, held in blocks.items():
                 placed = self._put(device, key)
                 for number, block in enumerate(held):
                     held[number], *results = self._run(device, _INVERT, block, placed, donate=(0,))
-                    count, first = (int(self._read(value)) for value in results)
-                    if count and not wrong[device]:
-                        where[device] = f"word {first} of block {number} of {len(held)}"
-                    wrong[device] += count
-        return [
-            self._measure(
-                job,
-                device,
-                checked=2 * sum(block.shape[0] for block in held),
-                wrong=wrong[device],
-                where=where[device],
-            )
-            for device, held in blocks.items()
-        ]
+                    wrong, first = (int(self._read(value)) for value in results)
+                    where = f"word {first} of block {number} of {len(held)}" if wrong else ""
+                    words = block.shape[0]
+                    yield self._measure(job, device, where, checked=words, wrong=wrong)
 
     def _filled(self, device: int, key: np.ndarray, words: int) -> list[Any]:
         placed, sizes = self._put(device, key), [_BLOCK] * (words // _BLOCK) or [max(1, words)]
@@ -338,7 +295,7 @@ class Work:
             free = (available_memory() or 0) // len(self._backend.devices())
         return int(self._memory * free) // 4
 
-    def _collective(self, job: Round, group: tuple[int, ...], turn: int) -> Measure:
+    def _collective(self, job: Round, group: tuple[int, ...], turn: int) -> Iterator[Measure]:
         """A collective operation, exact: of a group of processes, or along an axis of a mesh."""
         mesh = job.mesh
         if mesh is None:
@@ -353,39 +310,34 @@ class Work:
         sharding = NamedSharding(mesh, spec_of(mesh.axis_names, job.axis))
         arguments = [(x, mesh.axis_names)]
         executable = self._executable(sharding, program, arguments, {"axis": job.axis})
-        wrong, seconds = [], []
-        sent = lost = lossy = 0
         for repeat in range(_repeats(job)):
             before, began = segments(), time.perf_counter()
             with progress.collective():
                 (result,) = executable.run(x)
                 self._backend.block_until_ready(result)
-            if repeat:
-                seconds.append(time.perf_counter() - began)
-                now = segments()
-                sent += now[0] - before[0]
-                lost += now[1] - before[1]
-                lossy += now[1] > before[1]
-            wrong += [
-                f"on device {shard.device.position}"
-                for shard in self._backend.addressable_shards(result)
+            seconds, now = _of_warm(repeat, time.perf_counter() - began), segments()
+            # A connection that closes takes its counters along.
+            sent, lost = (max(0, b - a) if repeat else 0 for a, b in zip(before, now, strict=True))
+            shards = self._backend.addressable_shards(result)
+            wrong = [
+                shard.device.position
+                for shard in shards
                 if not np.array_equal(shard.data, expected[shard.index])
             ]
-        return Measure(
-            round=job.name,
-            process=self._process,
-            device=None,
-            group=group,
-            checked=_repeats(job) * len(mesh.positions_of(self._backend.local_positions)),
-            wrong=len(wrong),
-            where=wrong[0] if wrong else "",
-            seconds=tuple(seconds),
-            nbytes=4 * columns,
-            # A connection that closes takes its counters along.
-            sent=max(0, sent),
-            lost=max(0, lost),
-            lossy=lossy,
-        )
+            yield Measure(
+                round=job.name,
+                process=self._process,
+                device=None,
+                group=group,
+                checked=len(shards),
+                wrong=len(wrong),
+                where=f"on device {wrong[0]}" if wrong else "",
+                seconds=seconds,
+                nbytes=4 * columns,
+                sent=sent,
+                lost=lost,
+                lossy=int(lost > 0),
+            )
 
     def _placed(self, mesh: Mesh, matrix: whole.Whole) -> Any:
         """A row of the matrix on each device."""
@@ -399,8 +351,10 @@ class Work:
         shape = (*mesh.shape, columns)
         return self._backend.from_blocks(shape, np.dtype(np.int32), sharding, row)
 
-    def _measure(self, job: Round, device: int, **measured: Any) -> Measure:
-        return Measure(job.name, self._process, device, (), **measured)
+    def _measure(self, job: Round, device: int, where: str = "", **measured: Any) -> Measure:
+        """What a call on one device measured; `where` says what is wrong, "" if nothing is."""
+        given = {"checked": 1, "wrong": int(where != ""), "where": where, **measured}
+        return Measure(job.name, self._process, device, (), **given)
 
     def _put(self, device: int, array: np.ndarray) -> Any:
         return self._backend.from_blocks(
@@ -455,3 +409,8 @@ class Work:
 
 def _alone(device: int) -> Mesh:
     return Mesh((1,), (_AXIS,), (device,))
+
+
+def _of_warm(repeat: int, seconds: float) -> tuple[float, ...]:
+    """The time of a call, unless it is the first, which compiles."""
+    return (seconds,) if repeat else ()
