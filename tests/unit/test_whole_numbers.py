@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyreactant.base.errors import InvalidArgumentError
 from pyreactant.check.product.whole import (
     DTYPES,
     LARGEST,
@@ -64,7 +63,7 @@ def test_rows_do_not_depend_on_the_others() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=SEEDS, dtype=st.sampled_from(DTYPES[:4]))
+@given(seed=SEEDS, dtype=st.sampled_from(DTYPES))
 def test_a_right_product_passes(seed: int, dtype: str) -> None:
     x, y = operands(dtype, (23, 40, 17), seed)
     c = product(on_device(x, dtype), on_device(y, dtype))
@@ -131,17 +130,3 @@ def test_a_wrong_row_escapes_as_often_as_the_documentation_says() -> None:
     assert 0.4 < escaped / (trials * 2**-8) < 1.8
     small = np.array([2**10, 2**10], np.uint32)
     assert int(((v * small).sum(axis=1, dtype=np.uint32) == 0).sum()) <= 1
-
-
-@pytest.mark.parametrize(
-    ("dtype", "k", "said"),
-    [
-        ("float64", 8, "products of whole numbers have operands of float32, .*, got float64"),
-        ("float32", 2**24 + 1, "exact up to 16777216 products, got 16777217; use a smaller size"),
-        ("float8_e5m2", 2**14, "in float8_e5m2 are exact up to 8192 products, got 16384"),
-        ("float32", 0, "exact up to 16777216 products, got 0"),
-    ],
-)
-def test_sums_that_are_not_exact_are_refused(dtype: str, k: int, said: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=said):
-        largest_operand(dtype, k)

@@ -229,14 +229,7 @@ def certify(record: Record, partial: str) -> Certificate:
             partial=partial,
             versions={"pyreactant": __version__, **record.runtime},
             hosts=tuple(
-                {
-                    "process": member.process,
-                    "host": member.host,
-                    "processor": member.processor,
-                    "cores": member.cores,
-                    "serials": list(member.serials),
-                    "resources": dict(member.resources),
-                }
+                {name: value for name, value in member.to_dict().items() if name != "devices"}
                 for member in record.members
             ),
             findings=tuple(judge(record)),

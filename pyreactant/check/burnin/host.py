@@ -10,9 +10,8 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ...base.child import output_of
@@ -91,13 +90,11 @@ class Gpus:
     """
 
     def __init__(self, positions: Sequence[int]) -> None:
-        self._nvml = _nvml()
+        self._nvml = nvml = _nvml()
         self._handles: dict[int, Any] = {}
         self._events: dict[int, Any] = {}
-        if self._nvml is None:
-            return
-        for position, name in zip(positions, _visible(len(positions)), strict=False):
-            nvml = self._nvml
+        names = _visible(len(positions)) if nvml else []
+        for position, name in zip(positions, names, strict=False):
             by_name = nvml.nvmlDeviceGetHandleByUUID
             by_number = nvml.nvmlDeviceGetHandleByIndex
             try:
@@ -105,12 +102,10 @@ class Gpus:
             except nvml.NVMLError:
                 continue  # it cannot be seen here, and is not tested
             self._handles[position] = handle
-            try:
-                self._events[position] = nvml.nvmlEventSetCreate()
-                kind = nvml.nvmlEventTypeXidCriticalError
-                nvml.nvmlDeviceRegisterEvents(handle, kind, self._events[position])
-            except nvml.NVMLError:
-                self._events.pop(position, None)
+            with contextlib.suppress(nvml.NVMLError):
+                events = nvml.nvmlEventSetCreate()
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+                self._events[position] = events
         self._before = {position: self._ecc(handle) for position, handle in self._handles.items()}
 
     def new_errors(self) -> Iterator[tuple[int, str]]:
@@ -118,18 +113,15 @@ class Gpus:
         for position, handle in self._handles.items():
             before, now = self._before[position], self._ecc(handle)
             self._before[position] = now
-            if not now and position not in self._events:
+            if now is None and position not in self._events:
                 continue
-            texts = [
-                counted(now[name] - before[name], f"{name} ECC error")
-                for name in now
-                if now[name] > before.get(name, now[name])
-            ]
+            new = [] if now is None or before is None else [now - before]
+            texts = [counted(n, "uncorrectable ECC error") for n in new if n > 0]
             yield position, ", ".join([*texts, *(f"Xid {xid}" for xid in self._xids(position))])
 
     def others(self, position: int) -> str:
         """Who else computes on a GPU: the share of its memory, and the processes; "" for nobody."""
-        if self._nvml is None or position not in self._handles:
+        if position not in self._handles:
             return ""
         handle = self._handles[position]
         try:
@@ -142,19 +134,17 @@ class Gpus:
         names = ", ".join(f"{each.pid} ({_name(each.pid)})" for each in others[:4])
         return f"{used / total:.0%} of its memory, processes {names}" if others else ""
 
-    def _ecc(self, handle: Any) -> Mapping[str, int]:
-        """Errors since the driver started; only those that cannot be corrected are a fault."""
+    def _ecc(self, handle: Any) -> int | None:
+        """Errors that could not be corrected since the driver started; None if it is not told."""
         nvml = self._nvml
-        assert nvml is not None
         kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         try:
-            return {"uncorrectable": nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since)}
+            return int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since))
         except nvml.NVMLError:
-            return {}
+            return None
 
     def _xids(self, position: int) -> Iterator[int]:
         nvml = self._nvml
-        assert nvml is not None
         for _ in range(_LINES if position in self._events else 0):
             try:
                 yield int(nvml.nvmlEventSetWait(self._events[position], 0).eventData)
@@ -162,7 +152,7 @@ class Gpus:
                 return  # nothing more has happened
 
 
-def _nvml() -> ModuleType | None:
+def _nvml() -> Any:
     """NVML, started; None without the package, the library or a driver."""
     try:
         import pynvml
@@ -172,8 +162,7 @@ def _nvml() -> ModuleType | None:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
-    started: ModuleType = pynvml
-    return started
+    return pynvml
 
 
 def _visible(count: int) -> list[str]:

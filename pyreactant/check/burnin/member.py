@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,20 +77,6 @@ class Meeting:
         if text is None:
             raise RequirementError(f"a process of the burn-in must answer within {_WAIT:.0f} s")
         return text
-
-
-def main(words: Sequence[str]) -> None:
-    """Run rounds until the time is over; the environment has the settings of the run."""
-    if len(words) != 2:
-        raise InvalidArgumentError(
-            "usage: python -m pyreactant.check.burnin.member RECORD ASKED, under pyreactant run"
-        )
-    # A wait in the runtime would not notice Python's handler, and the record is always whole.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        burned_in(words[0], json.loads(words[1]))
-    except PyReactantError as error:
-        supervised.end_with(error)
 
 
 def burned_in(record: str, asked: Mapping[str, Any]) -> str:
@@ -293,4 +279,9 @@ def processor(root: Path = ROOT) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    # A wait in the runtime would not notice Python's handler, and the record is always whole.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        burned_in(sys.argv[1], json.loads(sys.argv[2]))
+    except PyReactantError as error:
+        supervised.end_with(error)

@@ -15,7 +15,6 @@ import numpy as np
 
 from ...arrays.mixed import mixed
 from ...arrays.program import Program
-from ...base.errors import InvalidArgumentError
 
 LARGEST = 2**24
 """Up to here float32 has every whole number."""
@@ -23,13 +22,8 @@ LARGEST = 2**24
 _REPRESENTED = {
     **dict.fromkeys(("float32", "bfloat16", "float16"), 2**8),  # in bfloat16, and so in TF32
     "int8": 2**7 - 1,
-    "float8_e4m3fn": 2**4,
-    "float8_e5m2": 2**3,
 }
 """Up to which whole number each element type has all, as matrix units read it."""
-
-_SUMS = {"float8_e4m3fn": 2**13, "float8_e5m2": 2**13}
-"""Largest exact sum where it is not `LARGEST`: Hopper adds float8 in about 14 bits."""
 
 DTYPES = tuple(_REPRESENTED)
 """Element types of operands; their sums are float32, of int8 int32."""
@@ -76,26 +70,13 @@ class Whole:
 
 
 def largest_operand(dtype: str, k: int) -> int:
-    """The largest element for which every sum of k products is exact.
-
-    Raises:
-        InvalidArgumentError: There is none, or the element type has no exact sums here.
+    """The largest element for which every sum of k products is exact; k is at most `LARGEST`.
 
     Examples:
-        >>> largest_operand("float32", 4096), largest_operand("float8_e4m3fn", 4096)
-        (64, 1)
+        >>> largest_operand("float32", 4096), largest_operand("int8", 256)
+        (64, 127)
     """
-    if dtype not in _REPRESENTED:
-        raise InvalidArgumentError(
-            f"products of whole numbers have operands of {', '.join(DTYPES)}, got {dtype}"
-        )
-    most = _SUMS.get(dtype, LARGEST)
-    if not 1 <= k <= most:
-        raise InvalidArgumentError(
-            f"sums of whole numbers in {dtype} are exact up to {most} products, got {k}; use a "
-            "smaller size"
-        )
-    return min(_REPRESENTED[dtype], math.isqrt(most // k))
+    return min(_REPRESENTED[dtype], math.isqrt(LARGEST // k))
 
 
 def operands(dtype: str, shape: tuple[int, int, int], seed: int) -> tuple[Whole, Whole]:
