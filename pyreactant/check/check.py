@@ -39,8 +39,7 @@ from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, 
 from .oracle.sources import PlacedSource, Transposed
 from .product.check import FULL_CHECK_WORK, model_of, tolerance_of
 from .product.freivalds import freivalds
-from .product.on_devices import check_on_devices
-from .product.place import is_on_devices
+from .product.on_devices import check_on_devices, is_on_devices
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
 from .regions import around, common, elements_of, whole_index, within
 

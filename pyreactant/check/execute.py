@@ -54,7 +54,7 @@ class CaseRun:
         before: The set of inputs of the calls before it; None if it is the same with other numbers.
         typical: Standard deviations of rounding that a result may be off (`bounds.typical`); 0
             leaves this limit out.
-        check: Where a large product is checked (`product.place`); None chooses by platform.
+        check: Where a large product is checked (`product.on_devices`); None chooses by platform.
         repeats: Blocks with other bits in a later call than in the first one with the same inputs:
             {"array", "device", "process", "call", "first"}; calls count from 1.
     """
@@ -163,7 +163,7 @@ def run_case(
         precision: "default", "high" or "highest".
         calls: Number of timed calls, 1 or more, including the checked one.
         typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
-        check: Where a large product is checked (`product.place`); None chooses by platform.
+        check: Where a large product is checked (`product.on_devices`); None chooses by platform.
 
     Raises:
         MismatchError: The runtime's outputs differ from the oracle's in number, shape or dtype.

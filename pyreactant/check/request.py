@@ -41,7 +41,7 @@ from ..base.steps import step
 from ..julia.place import find_place
 from .bounds.typical import LEAST_SIGMAS, SIGMAS
 from .inputs import SETS, input_sets
-from .product.place import check_place
+from .product.on_devices import check_place
 from .programs import Case, Layout, find_case
 from .programs.user import OracleError
 from .records.plain import Plain
@@ -130,7 +130,7 @@ class CheckRequest(Plain):
         typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
         extent: Whether each program runs in one layout and element type, in some, or in all: one
             of `EXTENTS`.
-        check: Where large products are checked: one of `product.place.PLACES`; None chooses by
+        check: Where large products are checked: one of `product.on_devices.PLACES`; None chooses by
             platform.
         id: Random identifier, which tells this cross-check's files from those of others.
     """

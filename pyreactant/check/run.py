@@ -39,7 +39,7 @@ from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..base.steps import step
 from .bounds.typical import SIGMAS
 from .member import PROGRESS_PREFIX, STEP_PREFIX
-from .product.place import check_place
+from .product.on_devices import check_place
 from .programs import CASES, Case, find_case
 from .records.records import check_shards, read_run
 from .report.data import GradientResult

@@ -18,7 +18,7 @@ from pyreactant.check.check import check_blocks
 from pyreactant.check.execute import run_case
 from pyreactant.check.product import check, on_devices
 from pyreactant.check.product.check import check_product
-from pyreactant.check.product.place import is_on_devices
+from pyreactant.check.product.on_devices import is_on_devices
 from pyreactant.check.programs import find_case
 
 pytestmark = pytest.mark.usefixtures("backend")

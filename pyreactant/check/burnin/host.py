@@ -6,6 +6,7 @@ read a counter, that counter is not tested.
 
 import contextlib
 import os
+import platform
 import shutil
 import socket
 import struct
@@ -33,6 +34,16 @@ def resources(root: Path = ROOT) -> dict[str, int]:
         "free memory": available_memory() or 0,
         "free disk": shutil.disk_usage(Path.cwd()).free,
     }
+
+
+def processor() -> str:
+    """Model of the processor, by which results of CPU devices can differ."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def segments() -> tuple[int, int]:

@@ -8,7 +8,6 @@ ends. It only records: it exits with 0 even if something is wrong.
 
 import itertools
 import json
-import platform
 import signal
 import socket
 import sys
@@ -26,10 +25,10 @@ from ...arrays.runtimes.runtime import current, initialize
 from ...arrays.text import parse_mesh
 from ...base.counted import counted
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
-from ...base.facts import ROOT, gpu_serials, usable_cores
+from ...base.facts import gpu_serials, usable_cores
 from ...base.files import write_text
 from ...process import progress, supervised
-from .host import Gpus, quoted, resources
+from .host import Gpus, processor, quoted, resources
 from .record import Asked, Measure, Member, Record, merged
 from .rounds import Round, rounds_of
 from .work import Work
@@ -266,16 +265,6 @@ def member_of(backend: AbstractBackend, gpus: Gpus) -> Member:
         serials=gpu_serials(),
         resources=resources(),
     )
-
-
-def processor(root: Path = ROOT) -> str:
-    """Model of the processor, by which results of CPU devices can differ."""
-    try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ The devices multiply what they hold, so `operands.misplaced` compares that with 
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,10 +22,13 @@ from ...arrays.runtimes.compile import compile
 from ...arrays.runtimes.operations import device_put
 from ...arrays.runtimes.runtime import current
 from ...arrays.sharding import NamedSharding
-from ...base.errors import RequirementError
+from ...base.errors import InvalidArgumentError, RequirementError, argument
 from ..bounds.model import Model, product_tolerance, size_of_parts
 from ..bounds.verdict import ON_DEVICES, Verdict
 from .operands import copies_apart, rows_in_copy
+
+DEVICE, HOST = PLACES = ("device", "host")
+"""Where a large product is checked."""
 
 GROUPS = 128
 """At most so many groups of columns: as many as a matrix unit multiplies by at once."""
@@ -42,6 +46,46 @@ _SPLIT = 2.0**-23
 """What is lost where three numbers in bfloat16 stand for one in float32."""
 
 SKETCH = Program("check of a product", jax="pyreactant.check.product.on_devices:sketch")
+
+
+def check_place(place: str | None, backends: Iterable[str] = ()) -> None:
+    """Check the name of a place, and that the runtimes have a check there.
+
+    Raises:
+        InvalidArgumentError: There is no such place.
+        RequirementError: The devices are asked for, and a runtime has no check there.
+    """
+    if place not in (None, *PLACES):
+        raise InvalidArgumentError(
+            f"{argument('check')} must be one of {', '.join(PLACES)}, got {place!r}"
+        )
+    others = [name for name in backends if name != "jax"]
+    if place == DEVICE and others:
+        raise RequirementError(
+            f"a check on the devices needs the runtime jax, got {', '.join(others)}; choose "
+            f"{argument('check')} {HOST}"
+        )
+
+
+def is_on_devices(place: str | None, dtype: np.dtype[Any], *, large: bool) -> bool:
+    """Whether to check a product where it is.
+
+    Args:
+        place: One of `PLACES`. None chooses the devices for a large product of floats on GPU or
+            TPU, of which the check on the host would take many times as long as the product.
+        dtype: Its element type.
+        large: Whether the host would use Freivalds' check.
+
+    Raises:
+        InvalidArgumentError: There is no such place.
+        RequirementError: The devices are asked for, and this runtime has no check there.
+    """
+    backend = current().backend
+    check_place(place, [backend.name])
+    if place is not None:
+        return place == DEVICE
+    accelerated = backend.name == "jax" and backend.devices()[0].platform != "cpu"
+    return large and accelerated and dtype.kind not in "iu"
 
 
 class Limit(NamedTuple):

@@ -46,7 +46,7 @@ from ...base.outputs import (
 from ...base.steps import step
 from ..bounds.verdict import Verdict
 from .check import check_product, is_large
-from .place import is_on_devices
+from .on_devices import is_on_devices
 
 
 def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> None:
