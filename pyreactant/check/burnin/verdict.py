@@ -19,7 +19,7 @@ import itertools
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -188,35 +188,32 @@ def robust_deviation(times: Sequence[float]) -> float:
 
 def _devices(record: Record) -> list[Finding]:
     """The devices, by what they computed alone."""
-    of_device: dict[int, list[Measure]] = defaultdict(list)
+    reasons: dict[int, list[tuple[State, str]]] = defaultdict(list)
+    of_round: dict[str, dict[int, Measure]] = defaultdict(dict)
     for measure in record.measures:
         if measure.device is not None:
-            of_device[measure.device].append(measure)
-    reasons: dict[int, list[tuple[State, str]]] = defaultdict(list)
-    right = _right(record)
-    for position, measures in of_device.items():
-        reasons[position] += [(State.FAILED, text) for text in _wrong(measures, right)]
+            of_round[measure.round][measure.device] = measure
+    for by_device in of_round.values():
+        for position, text in _wrong(by_device):
+            reasons[position].append((State.FAILED, text))
     for device in (device for member in record.members for device in member.devices):
         if others := device.get("others"):
             shared = (State.SUSPICIOUS, f"in use by others: {others}")
             reasons[device["position"]].append(shared)
-    of_round: dict[str, list[Measure]] = defaultdict(list)
-    for measure in record.measures:
-        of_round[measure.round].append(measure)
     kinds = _kinds_of_devices(record)
-    for name, all_of_it in of_round.items():
-        by_device = {m.device: m for m in all_of_it if m.device is not None}
+    for name, by_device in of_round.items():
         for equals in _alike(by_device, kinds.__getitem__):
             for position, found in _other_bits(equals):
                 reasons[position].append(found)
             for position, ratio in slow_ones(equals).items():
                 text = f"{name}: {ratio:.1f} times as long as on its equals"
                 reasons[position].append((State.SUSPICIOUS, text))
+    tested = {position for by_device in of_round.values() for position in by_device}
     return [
         Finding(
             Kind.DEVICE,
             _name(device["position"], member),
-            _state(reasons[device["position"]], tested=device["position"] in of_device),
+            _state(reasons[device["position"]], tested=device["position"] in tested),
             tuple(text for _, text in reasons[device["position"]]),
             (member.process,),
             device["position"],
@@ -226,29 +223,18 @@ def _devices(record: Record) -> list[Finding]:
     ]
 
 
-def _right(record: Record) -> Mapping[str, Sequence[str]]:
-    """For each round a few devices that computed it rightly."""
-    right: dict[str, list[str]] = defaultdict(list)
-    for measure in record.measures:
-        few = right[measure.round]
-        if measure.device is not None and not measure.wrong and len(few) < _FEW:
-            few.append(str(measure.device))
-    return right
-
-
-def _wrong(measures: Iterable[Measure], right: Mapping[str, Sequence[str]]) -> list[str]:
-    """What one device computed wrongly, with who computed the same rightly."""
-    texts = []
-    for measure in measures:
-        if not measure.wrong:
-            continue
-        few = right[measure.round]
-        beside = f"; the same inputs are right on {', '.join(few)}" if few else ""
-        texts.append(
-            f"{measure.round}: {measure.wrong} of {measure.checked} are wrong ({measure.where})"
-            f"{beside}"
-        )
-    return texts
+def _wrong(by_device: Mapping[int, Measure]) -> Iterator[tuple[int, str]]:
+    """Devices that computed a round wrongly, with a few that computed the same rightly."""
+    right = itertools.islice((d for d, measure in by_device.items() if not measure.wrong), _FEW)
+    few = ", ".join(map(str, right))
+    for device, measure in by_device.items():
+        if measure.wrong:
+            beside = f"; the same inputs are right on {few}" if few else ""
+            yield (
+                device,
+                f"{measure.round}: {measure.wrong} of {measure.checked} are wrong "
+                f"({measure.where}){beside}",
+            )
 
 
 def _other_bits(equals: Mapping[int, Measure]) -> list[tuple[int, tuple[State, str]]]:

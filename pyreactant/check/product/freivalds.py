@@ -84,14 +84,12 @@ def freivalds(
     verdicts = []
     for replica in range(max(replicas.values()) + 1):
         shards = [s for s in c.addressable_shards if replicas[s.device.position] == replica]
-        local_pattern = _wrong_pattern(shards, x_sums, y_sums)
         c_sums = _pass(c.shape, _shard_tiles(shards), vectors)
         if c.dtype.kind in "iu":
             verdicts.append(_compare_integer_rows(c, c_sums, x_sums))
         else:
-            sums = c_sums, x_sums, y_sums
-            pattern = _sum_over_processes(local_pattern)
-            verdicts.append(_compare_float_rows(sums, tolerance, pattern))
+            pattern = _wrong_pattern(shards, x_sums, y_sums)
+            verdicts.append(_compare_float_rows(c_sums, x_sums, y_sums, tolerance, pattern))
     return worst_of(verdicts)
 
 
@@ -173,19 +171,15 @@ def _exact(block: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _wrong_pattern(shards: list[Shard], x: _Sums, y: _Sums) -> int:
-    """Number of local elements that are finite where NaN or infinity must reach them."""
+    """Number of elements that are finite where NaN or infinity must reach them. Collective."""
     wrong = 0
     for shard in shards:
         rows, columns = shard.index
         reached = (x.bad_rows[rows] > 0)[:, None] | (y.bad_columns[columns] > 0)
         if reached.any():
             wrong += int((np.isfinite(shard.data.astype(complex)) & reached).sum())
-    return wrong
-
-
-def _sum_over_processes(local: int) -> int:
     running = current()
-    return int(total(running.backend, running.group, np.array([local])).sum())
+    return int(total(running.backend, running.group, np.array([wrong]))[0])
 
 
 def _compare_integer_rows(c: ShardedArray, sums: _Sums, x: _Sums) -> Verdict:
@@ -195,10 +189,9 @@ def _compare_integer_rows(c: ShardedArray, sums: _Sums, x: _Sums) -> Verdict:
 
 
 def _compare_float_rows(
-    all_sums: tuple[_Sums, _Sums, _Sums], tolerance: Tolerance, wrong_pattern: int
+    sums: _Sums, x: _Sums, y: _Sums, tolerance: Tolerance, wrong_pattern: int
 ) -> Verdict:
     """Compare rows of C r with X (Y r), given the sums of C, X and Y."""
-    sums, x, y = all_sums
     clean = x.bad_rows == 0
     residual = np.abs(sums.product - x.product).max(axis=1, initial=0.0) * clean
     n, k = y.bad_columns.size, x.bad_columns.size

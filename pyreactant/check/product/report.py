@@ -34,7 +34,6 @@ from ...arrays.runtimes.runtime import current, devices
 from ...arrays.sharding import NamedSharding, plain_index
 from ...arrays.source import ArraySource, RandomSource, Source, open_npy
 from ...base.errors import FileError, InvalidArgumentError, argument
-from ...base.facts import package_version
 from ...base.outputs import (
     check_output,
     copy_mode,
@@ -173,7 +172,11 @@ class MatmulReport:
             "backend": running.backend.name,
             "platform": devices()[0].platform,
             "num_processes": running.group.num_processes,
-            "versions": versions(),
+            "versions": {
+                "pyreactant": __version__,
+                **running.backend.versions(),
+                "numpy": np.__version__,
+            },
             "operands": self.operands,
             "m": self.c.shape[0],
             "k": self.inner,
@@ -213,12 +216,6 @@ def check_to_dict(check: Verdict) -> dict[str, Any]:
         "note": check.note,
         "worst": check.worst,
     }
-
-
-def versions() -> dict[str, str]:
-    """Versions of pyreactant, NumPy and the runtime that computed the result."""
-    numpy = package_version("numpy") or "unknown"
-    return {"pyreactant": __version__, **current().backend.versions(), "numpy": numpy}
 
 
 def run_matmul(
