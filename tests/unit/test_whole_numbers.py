@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyreactant.check.product.whole import (
-    DTYPES,
     LARGEST,
     Whole,
     checked,
@@ -26,6 +25,7 @@ from pyreactant.check.product.whole import (
 pytestmark = pytest.mark.usefixtures("backend")
 
 SEEDS = st.integers(0, 2**63)
+DTYPES = ("float32", "bfloat16", "float16", "int8")
 
 make = jax.jit(made, static_argnames=("shape", "largest", "dtype"))
 check = jax.jit(checked)

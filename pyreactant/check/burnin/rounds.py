@@ -190,14 +190,12 @@ def halves(processes: int) -> list[tuple[tuple[int, ...], ...]]:
     """
     levels: list[tuple[tuple[int, ...], ...]] = [(tuple(range(processes)),)]
     while max(map(len, levels[-1])) > 4:
-        level = [part for group in levels[-1] for part in _halved(group)]
+        level = []
+        for group in levels[-1]:
+            middle = len(group) // 2
+            level += [group[:middle], group[middle:]]
         levels.append(tuple(level))
     return levels
-
-
-def _halved(group: Sequence[int]) -> list[tuple[int, ...]]:
-    middle = len(group) // 2
-    return [tuple(group[:middle]), tuple(group[middle:])]
 
 
 def pairings(processes: int) -> list[tuple[tuple[int, ...], ...]]:

@@ -23,10 +23,7 @@ _REPRESENTED = {
     **dict.fromkeys(("float32", "bfloat16", "float16"), 2**8),  # in bfloat16, and so in TF32
     "int8": 2**7 - 1,
 }
-"""Up to which whole number each element type has all, as matrix units read it."""
-
-DTYPES = tuple(_REPRESENTED)
-"""Element types of operands; their sums are float32, of int8 int32."""
+"""Element types of operands, and up to which whole number each has all, as matrix units read it."""
 
 _TILE = 2**18  # elements; they stay in a core's cache
 
