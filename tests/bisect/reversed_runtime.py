@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from pyreactant.check.bisect import program_child
-from pyreactant.check.bisect.judge import load_arrays
-from pyreactant.check.bisect.worker import serve
+from pyreactant.check.bisect.worker import load_arrays, save_arrays, serve
 
 FACTOR = 2 if os.environ["REVERSED"] == "module" else 1
 
@@ -25,10 +23,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     answer = program_child._answer({**request, "backend": "jax"})
     if "out" in request:
         out = Path(request["out"])
-        np.savez(out, *(x + 1 for x in load_arrays(out, answer["dtypes"])))
+        save_arrays(out, [x + 1 for x in load_arrays(out)])
     elif "folder" in request:
         folder = Path(request["folder"])
-        x, y = load_arrays(folder / "inputs.npz", answer["dtypes"])
+        x, y = load_arrays(folder / "inputs.npz")
         (folder / "program.mlir").write_text(jax.jit(_reversed).lower(x.T, y.T).as_text())
     return answer
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyreactant.arrays.dtypes import NAMES, as_dtype
 from pyreactant.base.errors import InvalidArgumentError
 from pyreactant.check.bisect.bisect import problem_of
 from pyreactant.check.bisect.child import Child, Outcome
@@ -19,6 +20,7 @@ from pyreactant.check.bisect.judge import Failure, Ways, distance
 from pyreactant.check.bisect.passes import part_that, smallest
 from pyreactant.check.bisect.script import worst
 from pyreactant.check.bisect.way import parse_way
+from pyreactant.check.bisect.worker import load_arrays, save_arrays
 from tests.bisect.compilers import wrong_python
 from tests.harness import REPOSITORY, environment
 
@@ -248,6 +250,16 @@ def test_the_distance_of_results() -> None:
     assert (far["output"], far["element"], far["got"]) == (1, (0,), 2.0)
     near = worst([np.array([7, 2**62 + 1])], [np.array([7, 2**62])], [0])
     assert (near["element"], near["got"], near["right"]) == ((1,), 2**62 + 1, 2**62)
+
+
+def test_arrays_of_every_type_are_exchanged(tmp_path: Path) -> None:
+    """NumPy alone writes float8_e5m2 as a type that it does not read."""
+    arrays = [np.ones((2, 3), as_dtype(name)) for name in NAMES]
+    save_arrays(tmp_path / "arrays.npz", arrays)
+    read = load_arrays(tmp_path / "arrays.npz")
+    assert [(x.dtype.name, x.tolist()) for x in read] == [
+        (x.dtype.name, x.tolist()) for x in arrays
+    ]
 
 
 def test_ways_are_data() -> None:

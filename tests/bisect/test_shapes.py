@@ -9,7 +9,7 @@ import pytest
 
 from pyreactant.check.bisect.child import Outcome
 from pyreactant.check.bisect.judge import Failure, Module, Ways
-from pyreactant.check.bisect.module import Editor, Part
+from pyreactant.check.bisect.module import Editor, Part, Search
 from pyreactant.check.bisect.shapes import with_small_shapes
 from pyreactant.check.bisect.way import INTERPRETER, parse_way
 from tests.bisect.compilers import wrong_python
@@ -109,7 +109,7 @@ def small(folder: Path, text: str, rule: list[list[str]], *inputs: np.ndarray) -
         shapes = [{"shape": list(x.shape), "dtype": x.dtype.name} for x in right.results]
         part = Part(Module(text, inputs, tuple(shapes)), right.results, ("",), 1)
         failure = Failure(Outcome.RAN, 0.1)
-        return with_small_shapes(part, INTERPRETER, ways, editor, failure, bad)
+        return with_small_shapes(part, Search(ways, editor, bad, failure), INTERPRETER)
 
 
 def test_the_interpreter_takes_arrays_without_dimensions(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ from ..bounds.expected import Expected
 from ..records.records import read_run, record_name
 from .child import Outcome
 from .judge import Failure, Module, Ways, distance, rounding
-from .module import Editor, cut
+from .module import Editor, Search, cut
 from .passes import part_that
 from .script import SCRIPT, command_of, worst, write_script
 from .shapes import with_small_shapes
-from .shrink import Lowered, Lowering, Problem, shrunk
-from .way import COMPILED, INTERPRETER, LOWERING, NOT_OPTIMIZED, Way, parse_way
+from .shrink import Lowered, Problem, lower, shrunk
+from .way import COMPILED, INTERPRETER, NOT_OPTIMIZED, Way, parse_way
 
 RESULT, TEXT, RUNS = "bisect.json", "report.md", "runs"
 """In the folder of a bisection: the result, the text of a bug report, and what each run gave."""
@@ -98,11 +98,8 @@ def problem_of(folder: Path) -> tuple[Problem, Way]:
 class _Bisection:
     """The steps of a bisection, which share its processes."""
 
-    def __init__(
-        self, ways: Ways, lowering: Lowering, editor: Editor, good: Way | None, bad: Way
-    ) -> None:
-        self._ways, self._lowering, self._editor = ways, lowering, editor
-        self._good, self._bad = good, bad
+    def __init__(self, ways: Ways, editor: Editor, good: Way | None, bad: Way) -> None:
+        self._ways, self._editor, self._good, self._bad = ways, editor, good, bad
         runs_modules = good is not None and not good.backend
         self._goods = [good] if good and runs_modules else [INTERPRETER, NOT_OPTIMIZED]
 
@@ -132,11 +129,11 @@ class _Bisection:
             InvalidArgumentError: It does not fail, or nothing says what is right.
         """
         try:
-            lowered = self._lowering.lowered(problem)
+            lowered = lower(problem, self._ways)
         except InvalidArgumentError:  # such as sizes that the default mesh does not divide
             if problem.mesh:
                 raise
-            lowered = self._lowering.lowered(replace(problem, mesh=_ONE_DEVICE))
+            lowered = lower(replace(problem, mesh=_ONE_DEVICE), self._ways)
         if lowered.expected is None and self._good is None:
             raise InvalidArgumentError(
                 f"program {lowered.name!r} has no oracle, so nothing says what is right; give it "
@@ -179,16 +176,12 @@ class _Bisection:
 
     def smallest(self, lowered: Lowered, failure: Failure) -> Lowered:
         """The smallest problem that fails so."""
-        return shrunk(lowered, self._lowering, lambda one: self.fails(one, failure))
+        return shrunk(lowered, self._ways, lambda one: self.fails(one, failure))
 
-    def fails(self, lowered: Lowered, failure: Failure, options: Any = ()) -> bool:
+    def fails(self, lowered: Lowered, failure: Failure) -> bool:
         """Whether a problem fails as the first one."""
         return self._ways.fails(
-            self._bad,
-            lowered.module,
-            failure,
-            lambda results: self.size(lowered, results) > 0,
-            options,
+            self._bad, lowered.module, failure, lambda results: self.size(lowered, results) > 0
         )
 
     def own_fault(self, lowered: Lowered, failure: Failure) -> str:
@@ -280,14 +273,14 @@ class _Bisection:
             "right": str(wrong["right"]),
         }
 
-    def as_lowered(self, small: Lowered, folder: Path) -> Lowered:
+    def as_lowered(self, small: Lowered) -> Lowered:
         """A problem with the module that the bad way's runtime lowers.
 
         Raises:
             PyReactantError: It lowers none.
         """
         step(f"lowering {small.name} on {self._bad.backend}")
-        own = Lowering(folder / RUNS, self._ways, self._bad).lowered(small.problem)
+        own = lower(small.problem, self._ways, self._bad)
         if not own.ordered:
             raise InvalidArgumentError("its results have names, which each runtime orders anew")
         expected = small.expected
@@ -318,13 +311,13 @@ class _Bisection:
     ) -> None:
         """Find what is wrong in the module that a runtime lowers, if JAX's compiler shows it."""
         try:
-            lowered = self.as_lowered(small, out)
+            lowered = self.as_lowered(small)
         except (DeadlineError, RequirementError):
             raise
         except PyReactantError as error:
             save(cause="runtime", lowered=f"none: {error}")
             return
-        inner = _Bisection(self._ways, self._lowering, self._editor, None, COMPILED)
+        inner = _Bisection(self._ways, self._editor, None, COMPILED)
         jax = f"{COMPILED.text} (jax {self._ways.versions(COMPILED)['versions']['jax']})"
         if inner.fails(lowered, failure):
             save(lowered=f"it fails on {jax}, too")
@@ -356,13 +349,14 @@ class _Bisection:
             save(first_wrong=first)
         else:
             save(passes=self.passes(small, failure, dumps))
-        part, good = cut(self._ways, self._editor, small.module, failure, self._bad, self._goods)
+        search = Search(self._ways, self._editor, self._bad, failure)
+        part, good = cut(search, small.module, self._goods)
         if part is None or good is None:
             return
         there, here = (self._ways.versions(way)["versions"]["jax"] for way in (good, self._bad))
         right = good.text if there == here else f"{good.text} (jax {there})"
         save(good=right, operations=part.operations, operations_of=part.of, trips=part.trips)
-        part = with_small_shapes(part, good, self._ways, self._editor, failure, self._bad)
+        part = with_small_shapes(part, search, good)
         save(module=part.module.text)
         limits = [failure.limit(x.dtype) * _largest(x) for x in part.wanted]
         save(**self.show(out, part.module, failure, part.wanted, limits))
@@ -434,7 +428,7 @@ def bisect(
                     f"{devices}; give a way that has them, or the program itself"
                 )
             ways.devices = min(ways.devices, started["devices"])
-        steps = _Bisection(ways, Lowering(out / RUNS, ways, LOWERING), editor, good, bad)
+        steps = _Bisection(ways, editor, good, bad)
         try:
             first, failure = steps.first(problem, where)
         except InvalidArgumentError:  # nothing fails, or not any more

@@ -13,6 +13,8 @@ from ...arrays.stablehlo import mlir_dtype
 from .worker import serve
 
 _FLAT = "builtin.module(symbol-dce,canonicalize,cse)"
+_CURRENT = "builtin.module(func.func(stablehlo-legalize-deprecated-ops))"
+"""On `stablehlo.dot`, which XLA's conversion makes, the interpreter aborts."""
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 
 
@@ -75,9 +77,7 @@ def _described(module: Any) -> dict[str, Any]:
         operations.append({"name": op.operation.name, "uses": used, "makes": made})
     returned = operations.pop()["uses"]
     types = [_aval(value.type) for value in values]
-    arguments = len(block.arguments)
-    described = {"operations": operations, "returns": returned, "types": types}
-    return {"text": str(module), "arguments": arguments, **described}
+    return {"text": str(module), "operations": operations, "returns": returned, "types": types}
 
 
 def _aval(kind: Any) -> dict[str, Any] | None:
@@ -194,20 +194,7 @@ def _from_hlo(request: dict[str, Any]) -> dict[str, Any]:
     """A compiler's dump as StableHLO."""
     module = _hlo.hlo_module_from_text(request["text"])
     back = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto()))
-    for op in list(operations_of(back.operation)):
-        if op.name == "stablehlo.dot":  # on which the interpreter aborts
-            last = len(op.operands[0].type.shape) - 1
-            own = {name: op.attributes[name] for name in op.attributes}
-            own["dot_dimension_numbers"] = stablehlo.DotDimensionNumbers.get([], [], [last], [0])
-            new = ir.Operation.create(
-                "stablehlo.dot_general",
-                results=[op.results[0].type],
-                operands=list(op.operands),
-                attributes=own,
-                ip=ir.InsertionPoint(op),
-            )
-            op.results[0].replace_all_uses_with(new.results[0])
-            op.erase()
+    passmanager.PassManager.parse(_CURRENT).run(back.operation)
     return {"text": str(back)}
 
 
@@ -231,4 +218,5 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    stablehlo.register_stablehlo_passes()
     serve(_answer)

@@ -10,18 +10,19 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...arrays.dtypes import EXTENDED, as_dtype, finfo, is_float, wide
+from ...arrays.dtypes import finfo, is_float, wide
 from ...base.errors import DeadlineError, argument
 from ...base.files import read_json, write_json
 from .child import Child, Outcome
 from .way import Way
+from .worker import load_arrays, save_arrays
 
 Options = Sequence[tuple[str, str]]
 
@@ -114,18 +115,19 @@ class Ways:
     """Runs modules, each way in a process of its own.
 
     Args:
-        folder: Folder of the kept runs.
+        folder: See `folder`.
         devices: Virtual CPU devices of each process, see `devices`.
         each: Seconds that a module may take.
         until: When all must be done, by `time.monotonic`.
 
     Attributes:
+        folder: Folder of the kept runs, and of the files that the processes exchange.
         devices: Devices of a program without a mesh, which a way with fewer than 8 makes fewer.
         ends: How many modules ended in each way with each outcome.
     """
 
     def __init__(self, folder: Path, devices: int, each: float, until: float) -> None:
-        self._folder, self.devices, self._each, self._until = folder, devices, each, until
+        self.folder, self.devices, self._each, self._until = folder, devices, each, until
         self._children: dict[Way, Child] = {}
         self._identities: dict[Way, list[Any]] = {}
         self.ends: Counter[tuple[Way, Outcome]] = Counter()
@@ -194,7 +196,7 @@ class Ways:
             identity.append(module.problem)
         text = json.dumps([*identity, self.devices, module.digest])
         key = hashlib.sha256(text.encode()).hexdigest()[:24]
-        record, kept = self._folder / f"{key}.json", self._folder / f"{key}.npz"
+        record, kept = self.folder / f"{key}.json", self.folder / f"{key}.npz"
         each = min(each, self._each)
         answer = read_json(record, "a run of pyreactant bisect") if record.exists() else None
         if answer is None or answer.get("within", math.inf) < each:
@@ -203,7 +205,7 @@ class Ways:
         self._slowest = max(self._slowest, answer.get("seconds", 0.0))
         if answer["outcome"] != Outcome.RAN:
             return Ran(Outcome(answer["outcome"]), answer["message"])
-        return Ran(Outcome.RAN, "", tuple(load_arrays(kept, answer["dtypes"])))
+        return Ran(Outcome.RAN, "", tuple(load_arrays(kept)))
 
     def fails(
         self,
@@ -211,24 +213,22 @@ class Ways:
         module: Module,
         failure: Failure,
         wrong: Callable[[Sequence[np.ndarray]], bool],
-        options: Options = (),
     ) -> bool:
         """Whether a module fails as the program does, in one of as many attempts as that needs."""
         each = self.limit(failure)
-        runs = (self.run(way, module, options, n, each) for n in range(failure.attempts))
+        runs = (self.run(way, module, (), n, each) for n in range(failure.attempts))
         own = (ran for ran in runs if ran.outcome is failure.outcome)
         return any(ran.outcome is not Outcome.RAN or wrong(ran.results) for ran in own)
 
     def _asked(
         self, way: Way, module: Module, options: Options, out: Path, each: float
     ) -> dict[str, Any]:
-        source, inputs = self._folder / "module.mlir", self._folder / "inputs.npz"
+        source, inputs = self.folder / "module.mlir", self.folder / "inputs.npz"
         source.write_text(module.text)
         save_arrays(inputs, module.inputs)
         request = {
             "module": str(source),
             "inputs": str(inputs),
-            "dtypes": [array.dtype.name for array in module.inputs],
             "shapes": [aval["shape"] for aval in module.results],
             "partitions": module.partitions,
             "options": list(options),
@@ -260,17 +260,3 @@ class Ways:
         if way not in self._children:
             self._children[way] = Child(way.argv, way.environment(self.devices))
         return self._children[way]
-
-
-def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Write arrays; types that NumPy lacks are written as raw bytes."""
-    raw = [x.view(f"V{x.dtype.itemsize}") if x.dtype.name in EXTENDED else x for x in arrays]
-    np.savez(path, *raw)
-
-
-def load_arrays(path: Path, dtypes: Sequence[str]) -> Iterator[np.ndarray]:
-    """The arrays that `save_arrays` wrote, with these types."""
-    with np.load(path, allow_pickle=False) as file:
-        for number, name in enumerate(dtypes):
-            array = file[f"arr_{number}"]
-            yield array.view(as_dtype(name)) if array.dtype.kind == "V" else array

@@ -64,6 +64,26 @@ class Part:
     trips: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What looks for parts that fail in the bad way as the whole program does."""
+
+    ways: Ways
+    editor: Editor
+    bad: Way
+    failure: Failure
+
+    def fails(self, module: Module, wanted: Sequence[np.ndarray], *, once: bool = False) -> bool:
+        """Whether a module fails so; in one attempt, or in as many as the program needs."""
+
+        def wrong(results: Sequence[np.ndarray]) -> bool:
+            pairs = zip(results, wanted, strict=True)
+            return any(distance(got, x) > self.failure.limit(x.dtype) for got, x in pairs)
+
+        failure = replace(self.failure, rate=1.0) if once else self.failure
+        return self.ways.fails(self.bad, module, failure, wrong)
+
+
 class _Flat:
     """A module as one function, whose values are all known."""
 
@@ -102,9 +122,7 @@ class _Flat:
         return sorted(seen)
 
 
-def cut(
-    ways: Ways, editor: Editor, module: Module, failure: Failure, bad: Way, goods: Sequence[Way]
-) -> tuple[Part | None, Way | None]:
+def cut(search: Search, module: Module, goods: Sequence[Way]) -> tuple[Part | None, Way | None]:
     """The smallest part that fails.
 
     Args:
@@ -115,17 +133,17 @@ def cut(
         only the whole module is wrong, or no good way runs its parts.
     """
     for unsharded in (True, False) if module.partitions > 1 else (True,):
-        described = editor.ask(do="flat", text=module.text, unsharded=unsharded)
+        described = search.editor.ask(do="flat", text=module.text, unsharded=unsharded)
         if described is None:
             continue
         one = replace(module, partitions=1) if unsharded else module
-        flat = _Flat(described, one, editor)
+        flat = _Flat(described, one, search.editor)
         for good in goods:
-            if not _know(flat, ways, good):
+            if not _know(flat, search.ways, good):
                 continue
-            part = _smallest(flat, ways, failure, bad, good)
+            part = _smallest(flat, search, good)
             if part is not None:
-                return _within(part, good, ways, editor, failure, bad), good
+                return _within(part, search, good), good
     return None, None
 
 
@@ -133,22 +151,22 @@ _TRIPS = 64
 """The most trips of a loop that are tried."""
 
 
-def _within(part: Part, good: Way, ways: Ways, editor: Editor, failure: Failure, bad: Way) -> Part:
+def _within(part: Part, search: Search, good: Way) -> Part:
     """If a part is a loop, the part of a trip of it that fails, if there is one."""
     module = part.module
-    trip = editor.ask(do="trip", text=module.text) if part.operations == (_LOOP,) else None
+    trip = search.editor.ask(do="trip", text=module.text) if part.operations == (_LOOP,) else None
     if trip is None:
         return part
     state = [module.inputs[n] for n in trip["state"]]
     for number in range(1, _TRIPS + 1):
         inputs = (*module.inputs, *state)
         one = replace(module, text=trip["text"], inputs=inputs)
-        right = ways.run(good, one)
+        right = search.ways.run(good, one)
         if right.outcome is not Outcome.RAN:
             break
         step(f"trip {number} of a loop")
-        if ways.fails(bad, one, failure, differing(failure, right.results)):
-            inner, _ = cut(ways, editor, one, failure, bad, [good])
+        if search.fails(one, right.results):
+            inner, _ = cut(search, one, [good])
             return (inner and replace(inner, of=part.of, trips=(number, *inner.trips))) or part
         state = list(right.results)
         if not any(map(distance, state, part.wanted)):
@@ -168,11 +186,12 @@ def _know(flat: _Flat, ways: Ways, good: Way) -> bool:
     return True
 
 
-def _suspects(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> list[int]:
+def _suspects(flat: _Flat, search: Search) -> list[int]:
     """Operations whose results are wrong, and operands right, where the bad way gives them all."""
+    failure = search.failure
     for attempt in range(failure.attempts if failure.outcome is Outcome.RAN else 0):
         assert flat.whole is not None
-        ran = ways.run(bad, flat.whole, attempt=attempt)
+        ran = search.ways.run(search.bad, flat.whole, attempt=attempt)
         wrong = {
             n
             for n, got in zip(flat.made, ran.results, strict=False)
@@ -184,29 +203,29 @@ def _suspects(flat: _Flat, ways: Ways, failure: Failure, bad: Way) -> list[int]:
     return []
 
 
-def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way, good: Way) -> Part | None:
+def _smallest(flat: _Flat, search: Search, good: Way) -> Part | None:
     def outputs_of(operation: int) -> list[int]:
         return [n for n in flat.operations[operation]["makes"] if flat.types[n]]
 
-    def fails_with(keep: Sequence[int], last: int, failure: Failure = failure) -> bool:
+    def fails_with(keep: Sequence[int], last: int, *, once: bool = False) -> bool:
         part = flat.part([*keep, last], outputs_of(last)) if outputs_of(last) else None
         step(f"{len(keep) + 1} of {len(flat.operations)} operations")
         wanted = [flat.values[n] for n in outputs_of(last)]
-        if part is None or not ways.fails(bad, part, failure, differing(failure, wanted)):
+        if part is None or not search.fails(part, wanted, once=once):
             return False
         # Every compiler refuses some parts, as where a region uses what is a parameter here.
-        return failure.outcome is Outcome.RAN or ways.run(good, part).outcome is Outcome.RAN
+        ran = Outcome.RAN
+        return search.failure.outcome is ran or search.ways.run(good, part).outcome is ran
 
     def maker_that_fails(values: Sequence[int]) -> int | None:
         makers = dict.fromkeys(flat.maker[n] for n in values if n in flat.maker)
         return next((k for k in makers if fails_with(flat.ancestors(k), k)), None)
 
-    suspects = _suspects(flat, ways, failure, bad)
+    suspects = _suspects(flat, search)
     others = (k for k in range(len(flat.operations)) if k not in suspects)
     last = next((k for k in suspects if fails_with([], k)), None)
     if last is None:  # one that comes and goes is tried once here, and often only in larger parts
-        once = replace(failure, rate=1.0)
-        last = next((k for k in others if fails_with([], k, once)), None)
+        last = next((k for k in others if fails_with([], k, once=True)), None)
     kept: list[int] = []
     if last is None:  # no operation is wrong by itself: back from a wrong result, as far as it goes
         last = maker_that_fails(flat.returns)
@@ -221,15 +240,3 @@ def _smallest(flat: _Flat, ways: Ways, failure: Failure, bad: Way, good: Way) ->
     names = tuple(flat.operations[k]["name"] for k in sorted([*kept, last]))
     wanted = tuple(flat.values[n] for n in outputs_of(last))
     return Part(module, wanted, names, len(flat.operations))
-
-
-def differing(
-    failure: Failure, wanted: Sequence[np.ndarray]
-) -> Callable[[Sequence[np.ndarray]], bool]:
-    """Whether results differ from right ones as the program's do."""
-
-    def wrong(results: Sequence[np.ndarray]) -> bool:
-        pairs = zip(results, wanted, strict=True)
-        return any(distance(got, right) > failure.limit(right.dtype) for got, right in pairs)
-
-    return wrong

@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays.dtypes import wide
 from ...base.files import write_text
 from . import worker
-from .judge import Module, save_arrays
+from .judge import Module
 from .way import Way
 
 SCRIPT = "show.py"
@@ -106,15 +106,15 @@ def write_script(
         lines.append('MODULE = open("module.mlir").read()')
     else:
         lines.append(f'MODULE = r"""{text}"""')
-    save_arrays(folder / "inputs.npz", module.inputs)
+    worker.save_arrays(folder / "inputs.npz", module.inputs)
     lines.append("inputs = []")
     for number, array in enumerate(module.inputs):
-        own, name = array.dtype.kind == "V", array.dtype.name
+        name = array.dtype.name
         if array.size <= _INSIDE and array.dtype.kind in "fiub":
             lines.append(f"inputs.append(np.array({_literal(array.tolist())}, {name!r}))")
         else:
-            view = f".view(ml_dtypes.{name})" if own else ""
-            lines.append(f'inputs.append(np.load("inputs.npz")["arr_{number}"]{view})')
+            view = "" if array.dtype.isbuiltin == 1 else f".view(ml_dtypes.{name})"
+            lines.append(f'inputs.append(np.load("inputs.npz")["{number}_{name}"]{view})')
     if module.partitions > 1:
         source = inspect.getsource(worker.run_module).replace("Sequence[Any]", "list")
         shapes = [list(aval["shape"]) for aval in module.results]

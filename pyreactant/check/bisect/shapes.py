@@ -12,8 +12,8 @@ import numpy as np
 
 from ...base.steps import step
 from .child import Outcome
-from .judge import Failure, Module, Ways
-from .module import Editor, Part, differing
+from .judge import Module
+from .module import Part, Search
 from .way import Way
 
 _SIZES = re.compile(
@@ -25,9 +25,7 @@ _SIZES = re.compile(
 _NUMBER = re.compile(r"(?<![i\d])\d+")  # not that of i64
 
 
-def with_small_shapes(
-    part: Part, good: Way, ways: Ways, editor: Editor, failure: Failure, bad: Way
-) -> Part:
+def with_small_shapes(part: Part, search: Search, good: Way) -> Part:
     """The part with shapes of which no size can be smaller, so that it still fails.
 
     Args:
@@ -35,15 +33,14 @@ def with_small_shapes(
     """
 
     def failing(module: Module) -> Part | None:
-        answer = editor.ask(do="parse", text=module.text)
+        answer = search.editor.ask(do="parse", text=module.text)
         if answer is None:
             return None
         step(f"smaller shapes: {', '.join(str(x.shape) for x in module.inputs)}")
         module = replace(module, text=answer["text"])
-        right = ways.run(good, module, each=ways.soon)  # a loop may have no end now
-        if right.outcome is not Outcome.RAN:
-            return None
-        if not ways.fails(bad, module, failure, differing(failure, right.results)):
+        # A loop may have no end now.
+        right = search.ways.run(good, module, each=search.ways.soon)
+        if right.outcome is not Outcome.RAN or not search.fails(module, right.results):
             return None
         return replace(part, module=module, wanted=right.results)
 

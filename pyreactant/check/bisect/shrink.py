@@ -1,8 +1,7 @@
 """The smallest problem that still fails: mesh, size, element type and inputs, in a fixed order."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from ...base.steps import step
 from ..bounds.compare import compare
 from ..bounds.expected import Expected
 from .child import Outcome
-from .judge import Module, Ways, load_arrays
-from .way import Way
+from .judge import Module, Ways
+from .way import LOWERING, Way
+from .worker import load_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,56 +68,42 @@ class Lowered:
         return all(compare(got, want).passed for got, want in pairs)
 
 
-class Lowering:
-    """Lowers programs on a runtime.
+def lower(problem: Problem, ways: Ways, way: Way = LOWERING) -> Lowered:
+    """The module of a problem, as the runtime of a way lowers it.
 
-    Args:
-        folder: Folder for its files.
-        ways: The processes.
-        way: That of the runtime.
+    Raises:
+        PyReactantError: It cannot be lowered.
     """
-
-    def __init__(self, folder: Path, ways: Ways, way: Way) -> None:
-        self._folder, self._ways, self._way = folder, ways, way
-
-    def lowered(self, problem: Problem) -> Lowered:
-        """The module of a problem.
-
-        Raises:
-            PyReactantError: It cannot be lowered.
-        """
-        fields = ("program", "size", "dtype", "mesh", "specs", "seed", "inputs")
-        request = {name: getattr(problem, name) for name in fields}
-        answer = self._ways.ask(self._way, request | {"folder": str(self._folder)})
-        if "error" in answer:
-            raise from_data(answer["error"])
-        if answer["outcome"] != Outcome.RAN:
-            raise InvalidArgumentError(
-                f"the program does not compile on {self._way.backend} without optimizations "
-                f"({answer['outcome']}): {answer['message']}; correct it first"
-            )
-        chosen = replace(problem, **{name: answer[name] for name in ("size", "dtype", "mesh")})
-        module = Module(
-            (self._folder / "program.mlir").read_text(),
-            tuple(load_arrays(self._folder / "inputs.npz", answer["dtypes"])),
-            tuple(answer["results"]),
-            answer["partitions"],
-            {name: getattr(chosen, name) for name in fields} | {"julia": answer["julia"]},
+    answer = ways.ask(way, {**asdict(problem), "folder": str(ways.folder)})
+    if "error" in answer:
+        raise from_data(answer["error"])
+    if answer["outcome"] != Outcome.RAN:
+        raise InvalidArgumentError(
+            f"the program does not compile on {way.backend} without optimizations "
+            f"({answer['outcome']}): {answer['message']}; correct it first"
         )
-        expected = answer["expected"] and tuple(self._expected(answer["expected"]))
-        dtypes = tuple(answer["all_dtypes"])
-        return Lowered(chosen, answer["name"], module, expected, dtypes, answer["ordered"])
-
-    def _expected(self, described: Sequence[Mapping[str, Any]]) -> Iterator[Expected]:
-        dtypes = [name for one in described for name in one["dtypes"]]
-        arrays = list(load_arrays(self._folder / "expected.npz", dtypes))
-        for one, value, bound in zip(described, arrays[::2], arrays[1::2], strict=True):
-            yield Expected(
+    chosen = replace(problem, **{name: answer[name] for name in ("size", "dtype", "mesh")})
+    module = Module(
+        (ways.folder / "program.mlir").read_text(),
+        tuple(load_arrays(ways.folder / "inputs.npz")),
+        tuple(answer["results"]),
+        answer["partitions"],
+        asdict(chosen) | {"julia": answer["julia"]},
+    )
+    expected = None
+    if answer["expected"]:
+        arrays = load_arrays(ways.folder / "expected.npz")
+        expected = tuple(
+            Expected(
                 value,
                 None if one["exact"] else bound,
                 last_rounding=one["last_rounding"],
                 estimated=one["estimated"],
             )
+            for one, value, bound in zip(answer["expected"], arrays[::2], arrays[1::2], strict=True)
+        )
+    dtypes = tuple(answer["all_dtypes"])
+    return Lowered(chosen, answer["name"], module, expected, dtypes, answer["ordered"])
 
 
 def smaller(lowered: Lowered) -> Iterator[Sequence[Callable[[Problem], Problem]]]:
@@ -144,7 +130,7 @@ def smaller(lowered: Lowered) -> Iterator[Sequence[Callable[[Problem], Problem]]
         yield [lambda one: replace(one, inputs="ordinary")]
 
 
-def shrunk(first: Lowered, lowering: Lowering, is_wrong: Callable[[Lowered], bool]) -> Lowered:
+def shrunk(first: Lowered, ways: Ways, is_wrong: Callable[[Lowered], bool]) -> Lowered:
     """The smallest problem that fails in the same way.
 
     Args:
@@ -156,7 +142,7 @@ def shrunk(first: Lowered, lowering: Lowering, is_wrong: Callable[[Lowered], boo
             problem = change(best.problem)
             step(f"smaller: {problem.text}")
             try:
-                lowered = lowering.lowered(problem)
+                lowered = lower(problem, ways)
             except (InvalidArgumentError, KeyError):
                 continue  # such as a size that the mesh does not divide
             if is_wrong(lowered):

@@ -88,10 +88,25 @@ def libraries() -> list[Any]:
     return [[name, own.st_size, own.st_mtime_ns] for name, own in stats]
 
 
+def save_arrays(path: str | Path, arrays: Sequence[Any]) -> None:
+    """Write arrays with the names of their types; one that NumPy lacks as raw bytes."""
+    import numpy as np
+
+    raw = [x if x.dtype.isbuiltin == 1 else x.view(f"V{x.dtype.itemsize}") for x in arrays]
+    np.savez(path, **{f"{n}_{x.dtype.name}": raw[n] for n, x in enumerate(arrays)})
+
+
+def load_arrays(path: str | Path) -> list[Any]:
+    """The arrays that `save_arrays` wrote."""
+    import ml_dtypes  # noqa: F401 - NumPy knows its types by name then
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as file:
+        return [file[name].view(name.partition("_")[2]) for name in file.files]
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import jax
-    import ml_dtypes
-    import numpy as np
 
     if "versions" in request:
         device = jax.devices()[0]
@@ -102,20 +117,14 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     if not request["interpret"] and len(jax.devices()) < request["partitions"]:
         count = len(jax.devices())
         raise ValueError(f"the module needs {request['partitions']} devices, here are {count}")
-    with np.load(request["inputs"], allow_pickle=False) as file:
-        inputs = [file[f"arr_{n}"] for n in range(len(file.files))]
-    for number, name in enumerate(request["dtypes"]):
-        if inputs[number].dtype.kind == "V":
-            inputs[number] = inputs[number].view(getattr(ml_dtypes, name))
-    text = Path(request["module"]).read_text()
+    text, inputs = Path(request["module"]).read_text(), load_arrays(request["inputs"])
     if request["interpret"]:
         results = interpret(text, inputs)
     else:
         partitions, options = request["partitions"], request["options"]
         results = run_module(text, inputs, request["shapes"], partitions, options)
-    raw = [x.view(f"V{x.dtype.itemsize}") if x.dtype.kind == "V" else x for x in results]
-    np.savez(request["out"], *raw)
-    return {"outcome": "ran", "dtypes": [x.dtype.name for x in results]}
+    save_arrays(request["out"], results)
+    return {"outcome": "ran"}
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
