@@ -275,7 +275,7 @@ class Restored(ProgramEvent):
 
 
 class SaveWaits(ProgramEvent):
-    """The program waits for another process, to write or read a checkpoint with it.
+    """The program waits for another process, to write or read a checkpoint with it, for instance.
 
     Attributes:
         what: What they do, as "save 900".

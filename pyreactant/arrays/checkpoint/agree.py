@@ -1,4 +1,4 @@
-"""What the processes of a run agree on for checkpoints, through the run's store.
+"""What the processes of a run agree on for checkpoints and burn-ins, through the run's store.
 
 Devices take no part, so a thread can agree while the program computes. Nothing is pickled.
 """

@@ -1,12 +1,11 @@
 """One process of a burn-in: ``python -m pyreactant.check.burnin.member RECORD ASKED``.
 
 `pyreactant burnin` starts it as the program of a run; at a place `burned_in` is the job's function.
-The processes tell process 0 what they measured through the run's store, which no device takes part
-in; process 0 writes the record after each round, so that it has what was finished however the run
+The processes tell process 0 what they measured through the run's store, in which no device takes
+part; process 0 writes the record after each round, so that it has what was finished however the run
 ends. It only records: it exits with 0 even if something is wrong.
 """
 
-import itertools
 import json
 import signal
 import socket
@@ -15,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backend import AbstractBackend
+from ...arrays.checkpoint.agree import Agreement
 from ...arrays.runtimes.runtime import current, initialize
 from ...arrays.text import parse_mesh
 from ...base.counted import counted
@@ -28,54 +29,13 @@ from ...base.errors import InvalidArgumentError, PyReactantError, RequirementErr
 from ...base.facts import gpu_serials, usable_cores
 from ...base.files import write_text
 from ...process import progress, supervised
-from .host import Gpus, processor, quoted, resources
+from .host import TOOL, Gpus, processor, quoted, resources
 from .record import Asked, Measure, Member, Record, merged
 from .rounds import Round, rounds_of
 from .work import Work
 
 _ROUNDS_OF_A_CLOCK = 20
 """Rounds of each half of a burn-in, of which the quickest message tells where a clock is."""
-
-_WAIT = 3600.0  # the supervisor ends a run whose process hangs, long before
-
-
-class Meeting:
-    """Texts between process 0 and the others."""
-
-    def __init__(self, backend: AbstractBackend) -> None:
-        self._store, self._group = backend.store(), backend.group
-        self.first = self._group.process_index == 0
-
-    def order(self, key: str, value: Any = None) -> Any:
-        """What process 0 says; it gives the value."""
-        if self._store is None:
-            return value
-        with progress.collective():  # counted, so that the supervisor tells who waits for whom
-            if not self.first:
-                return json.loads(self._waited(f"burnin/order/{key}"))
-            self._store.put(f"burnin/order/{key}", json.dumps(value))
-        return value
-
-    def told(self, key: str, mine: Any) -> Iterable[Any]:
-        """What each process tells, by process; only process 0 gets it, the others nothing."""
-        if self._store is None:
-            return [mine]
-        with progress.collective():
-            if not self.first:
-                index = self._group.process_index
-                self._store.put(f"burnin/told/{key}/{index}", json.dumps(mine))
-                return []
-            others = range(1, self._group.num_processes)
-            texts = [self._waited(f"burnin/told/{key}/{process}") for process in others]
-        self._store.delete(f"burnin/told/{key}")
-        return itertools.chain([mine], map(json.loads, texts))
-
-    def _waited(self, key: str) -> str:
-        assert self._store is not None
-        text = self._store.get(key, _WAIT)
-        if text is None:
-            raise RequirementError(f"a process of the burn-in must answer within {_WAIT:.0f} s")
-        return text
 
 
 def burned_in(record: str, asked: Mapping[str, Any]) -> str:
@@ -112,7 +72,7 @@ def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record
             f"--mesh must be of all {counted(len(homes), 'device')} of the burn-in, and "
             f"{asked.mesh} has {mesh.size}"
         )
-    meeting, work = Meeting(backend), Work(backend, asked.size, asked.memory)
+    agreement, work = Agreement(current()), Work(backend, asked.size, asked.memory)
     rounds = rounds_of(
         backend.group.num_processes,
         backend.devices()[0].platform,
@@ -121,13 +81,13 @@ def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record
         mesh,
         homes,
     )
-    told = meeting.told("member", member_of(backend, work.gpus).to_dict())
+    told = _told(agreement, "the burn-in", member_of(backend, work.gpus).to_dict())
     members = tuple(map(Member.from_dict, told))
     # One process of each host runs the tool, before devices are busy.
     first = {member.host: member.process for member in reversed(members)}
-    askers = meeting.order("tools", sorted(first.values()))
-    answer = quoted() if backend.group.process_index in askers else None
-    quotes = meeting.told("tools", answer)
+    askers = agreement.publish("the burn-in", -1, lambda: sorted(first.values()))
+    answer = quoted() if agreement.process in askers else None
+    quotes = _told(agreement, " ".join(TOOL), answer)
     now = time.time()
     record = Record(
         began=now,
@@ -146,22 +106,31 @@ def burn_in(backend: AbstractBackend, path: Path | None, asked: Asked) -> Record
             if quote is not None
         ),
     )
-    book = Book(record, path)
-    number = 0
+    book, number = Book(record, path), 0
     while True:
-        job, turn = rounds[number % len(rounds)], number // len(rounds)
-        go = book.has_time_for(number % len(rounds))
-        sent = meeting.order(str(number), time.time() if go else None)
+        turn, place = divmod(number, len(rounds))
+        job = rounds[place]
+        sent = agreement.publish(job.name, number, partial(book.order, place))
         if sent is None:
             break
         ahead = time.time() - sent
         began = time.monotonic()
-        measures = work.run(job, turn)
-        told = meeting.told(str(number), [ahead, [measure.told() for measure in measures]])
-        if meeting.first:
-            book.enter(number % len(rounds), job, time.monotonic() - began, told)
+        measures = [measure.told() for measure in work.run(job, turn)]
+        # As text, because process 0 hears thousands, and reads one after the other.
+        told = _told(agreement, job.name, json.dumps([ahead, measures]))
+        agreement.forget(number, number + 1)
+        if told:
+            book.enter(place, job, time.monotonic() - began, map(json.loads, told))
         number += 1
-    return book.finish() if meeting.first else None
+    return book.finish() if agreement.process == 0 else None
+
+
+def _told(agreement: Agreement, what: str, mine: Any) -> list[Any]:
+    """What each process tells, by process, in process 0; nothing in the others."""
+    rows: list[Any] = []
+    with progress.collective():  # counted, so that the supervisor tells who waits for whom
+        agreement.round(what, lambda: mine, rows.extend)
+    return rows
 
 
 class Book:
@@ -180,10 +149,11 @@ class Book:
         self._began = time.monotonic()
         self._next_write = 0.0
 
-    def has_time_for(self, number: int) -> bool:
-        """Whether a round begins, and, if it is as long as last time, ends in time."""
+    def order(self, number: int) -> float | None:
+        """When a round begins; None if it would not end in time, being as long as last time."""
         passed = time.monotonic() - self._began
-        return passed + self._last.get(number, 0.0) < self._record.asked
+        has_time = passed + self._last.get(number, 0.0) < self._record.asked
+        return time.time() if has_time else None
 
     def enter(self, number: int, job: Round, seconds: float, told: Iterable[Any]) -> None:
         """Add what all processes told of a round, and write the record."""
