@@ -11,3 +11,8 @@ def mixed(bits: Any) -> Any:
     bits = (bits ^ (bits >> u32(16))) * u32(0x7FEB352D)
     bits = (bits ^ (bits >> u32(15))) * u32(0x846CA68B)
     return bits ^ (bits >> u32(16))
+
+
+def weights(places: Any) -> Any:
+    """Odd numbers of 32 bits, by which a digest multiplies the words at these places."""
+    return mixed(places) | np.uint32(1)

@@ -155,7 +155,7 @@ def test_a_run_that_requires_a_burn_in(right: Path, tmp_path: Path) -> None:
 
 
 def test_a_killed_process_leaves_a_partial_certificate(tmp_path: Path) -> None:
-    fault = Fault("kill", process=1, dtype="uint32", ndim=1, after=3)
+    fault = Fault("kill", process=1, dtype="uint32", ndim=1, after=1)
     lost = burnin(tmp_path, *TWO, "--minutes", "5", fault=fault)
     assert lost.returncode == 6, lost.stderr
     assert "PARTIAL: process 1 " in " ".join(lost.stdout.split())

@@ -89,7 +89,7 @@ def test_one_result_in_many_is_seen(work: Work) -> None:
 
 
 def test_floats_without_a_reference_are_compared_with_other_devices(work: Work) -> None:
-    hook.set_fault(Fault("flip", device=4, dtype="uint32", ndim=1))
+    hook.set_fault(Fault("flip", device=4))
     (finding,) = odd(found(work, [Round(What.CHAINS)], turns=1)).values()
     assert (finding.device, finding.state) == (4, State.FAILED)
     assert finding.reasons == ("other bits than most devices of this kind have",)

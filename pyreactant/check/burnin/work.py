@@ -5,7 +5,6 @@ compile nor run them. So they come from the runtime itself, not from `pyreactant
 collective.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -52,25 +51,19 @@ _WAIT = 0.5
 
 _AXIS = "device"
 _CHAIN = Program("chains", jax="pyreactant.check.burnin.work:chain")
-_DIGEST = Program("digest of a product", jax="pyreactant.check.product.operands:digests")
+_DIGEST = Program("digest of a product", jax="pyreactant.arrays.runtimes.jax.digest:word")
 _FILL = Program("memory", jax="pyreactant.check.burnin.work:filled")
 _INVERT = Program("moving inversion", jax="pyreactant.check.burnin.work:inverted")
 
 
 def chain(x: Any) -> Any:
-    """The JAX body of a round of chains: digests of elementwise functions, sums, a sort, an FFT."""
+    """The JAX body of a round of chains: elementwise functions, sums, a sort and an FFT."""
     import jax.numpy as jnp
-    from jax import lax
-
-    from ..product.operands import digests
 
     waves = jnp.exp(jnp.sin(x)) / (1 + x * x)
     spectrum = jnp.fft.fft(x)
-    parts = [waves, x.sum(axis=0, keepdims=True), jnp.sort(waves, axis=1)]
-    parts += [spectrum.real, spectrum.imag]
-    # What is computed again within the digest could round otherwise.
-    parts = lax.optimization_barrier(parts)
-    return jnp.concatenate([digests(part, cuts=(1, 1)).ravel() for part in parts])
+    sums = x.sum(axis=0, keepdims=True)
+    return jnp.concatenate([waves, sums, jnp.sort(waves, axis=1), spectrum.real, spectrum.imag])
 
 
 def filled(key: Any, *, words: int) -> Any:
@@ -223,7 +216,7 @@ class Work:
         for repeat in range(MANY):
             for device, (x, y) in held.items():
                 took, c = self._timed(device, whole.MULTIPLY, x, y)
-                digest, where = int(self._read(self._on(device, _DIGEST, c, cuts=(1, 1)))[0, 0]), ""
+                digest, where = int(self._read(self._on(device, _DIGEST, c))), ""
                 if device not in right:
                     residues, strange = self._run(device, whole.CHECK, c, self._put(device, v))
                     read = self._read(residues), self._read(strange)
@@ -252,7 +245,7 @@ class Work:
         for repeat in range(MANY):
             for device in self._mine:
                 took, result = self._timed(device, _CHAIN, placed[device])
-                digest = hashlib.sha256(self._read(result).tobytes()).hexdigest()[:16]
+                digest = self._backend.block_digests(result)[device].tobytes().hex()
                 seconds = _of_warm(repeat, took)
                 yield self._measure(job, device, digests={digest: 1}, seconds=seconds)
 

@@ -11,7 +11,7 @@ The devices multiply what they hold, so `operands.misplaced` compares that with 
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from ...arrays.array import ShardedArray
 from ...arrays.program import Program
 from ...arrays.runtimes.collective import exchange_json, total
 from ...arrays.runtimes.compile import compile
-from ...arrays.runtimes.operations import device_put
+from ...arrays.runtimes.operations import device_put, from_jax
 from ...arrays.runtimes.runtime import current
-from ...arrays.sharding import NamedSharding
+from ...arrays.sharding import Index, NamedSharding
 from ...base.errors import InvalidArgumentError, RequirementError, argument
 from ..bounds.model import Model, product_tolerance, size_of_parts
 from ..bounds.verdict import ON_DEVICES, Verdict
-from .operands import copies_apart, rows_in_copy
 
 DEVICE, HOST = PLACES = ("device", "host")
 """Where a large product is checked."""
@@ -100,6 +99,33 @@ class Limit(NamedTuple):
     of_largest: float
     of_result: float
     absolute: float
+
+
+def copies_apart(array: ShardedArray) -> ShardedArray:
+    """All copies of a matrix below each other, in blocks of their own; no device moves anything.
+
+    A compiler may take the copies of a block for equal, and read a part of each; these it cannot.
+    """
+    rows, columns = array.sharding.axes(2)
+    mesh = array.sharding.mesh
+    spare = [axis for axis in mesh.axis_names if axis not in (*rows, *columns)]
+    copies = math.prod(mesh.axis_size(axis) for axis in spare)
+    if copies == 1:
+        return array
+    import jax
+
+    (m, n), apart = array.shape, NamedSharding(mesh, ((*spare, *rows), columns))
+    with jax.enable_x64(True):  # only to hold it; nothing is computed
+        parts = [shard.data for shard in array.to_jax().addressable_shards]
+        stacked = jax.make_array_from_single_device_arrays((copies * m, n), apart.to_jax(), parts)
+        return cast(ShardedArray, from_jax(stacked))
+
+
+def rows_in_copy(index: Index, m: int) -> Index:
+    """The index in a matrix of m rows of an index in `copies_apart`."""
+    rows, *others = index
+    first = rows.start % m if m else 0
+    return (slice(first, first + rows.stop - rows.start), *others)
 
 
 def limit_of(

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from ...backend import DIGEST_WORDS
-from ...mixed import mixed
+from ...mixed import weights
 from . import x64
 from .convert import Devices
 
@@ -36,9 +36,14 @@ def copied(value: Any) -> Any:
 
 @jax.jit
 def _digest(block: Any) -> Any:
-    """Sums of the words times odd numbers that depend on the word's place, modulo 2**32.
+    return jnp.stack([word(block, step=k * _STEP % 2**32) for k in range(DIGEST_WORDS)])
 
-    One wrong word always shows.
+
+def word(block: Any, *, step: int = 0) -> Any:
+    """A word of a digest: the sum of the block's words times `weights`, modulo 2**32.
+
+    These have up to 32 bits, and the imaginary parts come after all real ones. One wrong word
+    always shows.
     """
     parts = [block.real, block.imag] if jnp.iscomplexobj(block) else [block]
     if block.dtype == bool:
@@ -47,6 +52,4 @@ def _digest(block: Any) -> Any:
     words = [lax.bitcast_convert_type(part, f"uint{size}").ravel() for part in parts]
     both = jnp.concatenate(words).astype(jnp.uint32)
     place = lax.iota(np.uint32, both.size)
-    steps = [np.uint32(k * _STEP % 2**32) for k in range(DIGEST_WORDS)]
-    weights = (mixed(place + step) | np.uint32(1) for step in steps)
-    return jnp.stack([(both * each).sum(dtype=jnp.uint32) for each in weights])
+    return (both * weights(place + np.uint32(step))).sum(dtype=jnp.uint32)
