@@ -129,27 +129,6 @@ def test_what_differs_is_named(count: int, kind: str, wait: bool) -> None:
     assert "Every process must do the same operations in the same order" in text
 
 
-ORDERS: dict[str, tuple[list[Operation], list[Operation], str]] = {
-    "order": ([ran("f"), ran("g")], [ran("g"), ran("f")], "operation 3: run of f"),
-    "one more": ([], [ran("f")], "operation 3: end on"),
-    "one fewer": ([ran("f")], [], "operation 3: run of f"),
-    "missing placement": ([placed(7), placed(8)], [placed(8)], "operation 3: device_put"),
-    "later": ([ran("f")] * 40, [ran("f")] * 20 + [ran("g")] + [ran("f")] * 19, "operation 23: run"),
-}
-
-
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("kind", ORDERS)
-def test_another_order_is_named(count: int, kind: str) -> None:
-    common, odd, said = ORDERS[kind]
-
-    def differ(guard: Guard, index: int) -> None:
-        for operation in odd if index == 1 else common:
-            guard.ran(operation)
-
-    assert said in one_error(end_of(count, differ))
-
-
 def test_difference_in_values_of_an_agreed_placement() -> None:
     """The placement waits for nobody, so the comparison in the background finds it."""
 

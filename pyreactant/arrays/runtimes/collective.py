@@ -52,12 +52,8 @@ def exchange(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) ->
 
 
 def total(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) -> np.ndarray:
-    """The sum over the processes in process order, with equal bits on each. Collective."""
-    rows = exchange(backend, group, mine)
-    result: np.ndarray = rows[0].copy()
-    for row in rows[1:]:
-        result += row
-    return result
+    """The sum over the processes, with equal bits on each. Collective."""
+    return exchange(backend, group, mine).sum(axis=0, dtype=mine.dtype)
 
 
 def exchange_json(backend: AbstractBackend, group: ProcessGroup, mine: Any) -> list[Any]:

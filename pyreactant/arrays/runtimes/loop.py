@@ -4,7 +4,6 @@ Every process stops at the same step before a preemption. A report to Ray Train 
 and a checkpoint.
 """
 
-import json
 import math
 import os
 import tempfile
@@ -58,10 +57,6 @@ def reached_preemption(step: int) -> bool:
             "pyreactant run -- SCRIPT"
         )
     return False
-
-
-_LONGEST = 4000
-"""Characters of the names and values that one report reduces."""
 
 
 def report(
@@ -134,8 +129,6 @@ def _check_reduce(reduce: Mapping[str, str], numbers: Mapping[str, Any]) -> None
             raise InvalidArgumentError(
                 f"reduce names {name!r}, which the last pr.log of this process did not have"
             )
-    if len(json.dumps([[name, how, numbers[name]] for name, how in reduce.items()])) > _LONGEST:
-        raise InvalidArgumentError(f"reduce takes names of {_LONGEST} characters together at most")
 
 
 def _reduce(rows: list[list[list[Any]]]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....base.errors import PyReactantError
 from .operation import PROGRAM, Operation, Stream, canonical
@@ -15,7 +15,7 @@ from .tree import Tree, equal
 _SHOWN = 4
 """Groups of processes whose values are shown."""
 
-_NAMED = 8  # indices of processes of a group
+_NAMED = 8  # processes of a group, by their indices
 _VALUE = 160  # characters of a value, or of a line of StableHLO
 _MAIN = "MainThread"
 
@@ -26,33 +26,15 @@ _ADVICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Processes that did the same.
+class Group(NamedTuple):
+    """Processes that did the same: how many, and the lowest indices of them."""
 
-    Attributes:
-        count: How many.
-        ranges: First and last indices of runs of them, in order; not all if there are many.
-    """
-
-    count: int
-    ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def lowest(self) -> int:
-        """The lowest index."""
-        return self.ranges[0][0]
+    size: int
+    lowest: list[int]
 
     def __str__(self) -> str:
-        shown: list[str] = []
-        left = self.count
-        for low, high in self.ranges:
-            if len(shown) >= _NAMED:
-                break
-            short = high - low < 2
-            shown += [str(i) for i in range(low, high + 1)] if short else [f"{low}-{high}"]
-            left -= high - low + 1
-        return ", ".join(shown) + (f" and {left} more" if left else "")
+        left = self.size - len(self.lowest)
+        return ", ".join(map(str, self.lowest)) + (f" and {left} more" if left else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +93,7 @@ def _sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Seque
     if texts:
         name, values = _text_difference(texts)
     shown = [f"{value} on {group}" for value, group in zip(values, groups, strict=False)]
-    rest = sum(group.count for group in groups) - sum(g.count for g in groups[: len(shown)])
+    rest = sum(group.size for group in groups) - sum(g.size for g in groups[: len(shown)])
     if rest:
         shown.append(f"something else on {rest} more")
     return (
@@ -130,12 +112,12 @@ def _subject(accounts: Sequence[Account]) -> str:
 def _who(groups: Sequence[Group]) -> str:
     """The processes in the minority; all if no group is larger than the others."""
     first, *others = groups
-    if others and first.count > others[0].count:
+    if others and first.size > others[0].size:
         odd = "; ".join(map(str, others))
-        if sum(group.count for group in others) == 1:
-            return f"process {odd} differs from the {first.count} others"
-        return f"processes {odd} differ from the {first.count} others"
-    if len(groups) == 2 and first.count == 1:
+        if sum(group.size for group in others) == 1:
+            return f"process {odd} differs from the {first.size} others"
+        return f"processes {odd} differ from the {first.size} others"
+    if len(groups) == 2 and first.size == 1:
         return f"processes {groups[0]} and {groups[1]} differ"
     return f"processes {'; '.join(map(str, groups))} differ"
 
@@ -181,7 +163,6 @@ def _cut(value: str, start: int) -> str:
 
 
 _GROUPS = 8  # in one message
-_RANGES = 20  # of process indices in one group
 _TEXT_LIMIT = 8 << 20  # characters of StableHLO
 _FAREWELL = 1.0  # seconds that process 0 waits for the others to have read the sentence
 _LOOK = 0.02  # seconds between looks for those after a process was lost
@@ -215,7 +196,7 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
     sentence. It returns last, because the others could say nothing more if it ended before them.
     """
     groups = _group(tree, f"{name}/groups", mine)
-    speakers = [group.lowest for group in groups[:_SHOWN]]
+    speakers = [group.lowest[0] for group in groups[:_SHOWN]]
     if tree.index in speakers:
         assert mine is not None
         tree.put_text(f"{name}/account/{tree.index}", mine.to_json())
@@ -272,33 +253,18 @@ def _text(operation: Operation) -> str:
 
 def _group(tree: Tree, name: str, mine: Account | None) -> list[Group]:
     """The processes in groups with equal operations, the largest first. Collective."""
-    groups: dict[str, list[Any]] = {}
-    if mine is not None:
-        groups[f"{mine.operation.digest:x}"] = [1, [[tree.index, tree.index]]]
+    groups = {} if mine is None else {f"{mine.operation.digest:x}": [1, [tree.index]]}
     merged = tree.exchange(name, groups, _merge_groups)
-    return [Group(count, tuple(map(tuple, ranges))) for count, ranges in merged.values()]
+    return [Group(*group) for group in merged.values()]
 
 
 def _merge_groups(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """By digest, the number of processes and the ranges of their indices."""
+    """By digest, the number of processes and the lowest indices of them."""
     merged: dict[str, list[Any]] = {}
     for message in messages:
-        for digest, (count, ranges) in message.items():
+        for digest, (count, lowest) in message.items():
             group = merged.setdefault(digest, [0, []])
             group[0] += count
-            group[1] += ranges
-    for group in merged.values():
-        group[1] = _join_ranges(group[1])[:_RANGES]
+            group[1] = sorted(group[1] + lowest)[:_NAMED]
     order = sorted(merged, key=lambda digest: (-merged[digest][0], merged[digest][1][0]))
     return {digest: merged[digest] for digest in order[:_GROUPS]}
-
-
-def _join_ranges(ranges: list[list[int]]) -> list[list[int]]:
-    """Sorted ranges of indices, with adjacent ranges joined."""
-    joined: list[list[int]] = []
-    for low, high in sorted(ranges):
-        if joined and joined[-1][1] + 1 == low:
-            joined[-1][1] = high
-        else:
-            joined.append([low, high])
-    return joined
