@@ -12,7 +12,7 @@ import pyreactant as pr
 from pyreactant.arrays.backend import Call, Lowered
 from pyreactant.arrays.runtimes.reactant.backend import ReactantBackend, julia_sharding
 from pyreactant.arrays.runtimes.reactant.lower import Runtime, describe, function_of, lower, rebuild
-from pyreactant.arrays.runtimes.reactant.setup import Started, make_devices
+from pyreactant.arrays.runtimes.reactant.setup import make_devices
 from pyreactant.arrays.sharding import Aval
 from pyreactant.arrays.tree import OpTrees
 from pyreactant.process.group import ProcessGroup
@@ -213,7 +213,7 @@ def test_processes_have_the_launchers_numbers() -> None:
         def sharding(mesh: Any, spec: Any) -> Any:
             return mesh, spec
 
-    backend._use(ProcessGroup(2, 1, "h:1"), Started(Meshes(), devices, None))
+    backend._use(ProcessGroup(2, 1, "h:1"), Meshes(), devices, None)
     assert julia_sharding(backend, XY) == ((2048, 2049, 0, 1), ("x", "y"))
     asked: list[Any] = []
     backend._julia.from_blocks = lambda *args: asked.append(args)

@@ -90,39 +90,6 @@ def test_port_is_free_when_all_have_come(address: str) -> None:
     assert _together(address, [(2, 0), (2, 1)], 20, then) == ["ok", "ok"]
 
 
-def test_somebody_else_on_the_port_is_not_a_process(address: str) -> None:
-    host, port = address.split(":")
-    talk = [b"", b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"process_index": "x"}\n', b"\xff\n"]
-
-    def stranger() -> None:
-        for words in talk:
-            for _ in range(200):
-                try:
-                    with socket.create_connection((host, int(port)), 5) as connection:
-                        connection.sendall(words)
-                    break
-                except OSError:
-                    time.sleep(0.01)
-
-    other = threading.Thread(target=stranger)
-    other.start()
-
-    def wait_for_talk() -> None:
-        other.join(30)
-
-    found: list[Any] = []
-    first = threading.Thread(
-        target=lambda: found.append(
-            _together(address, [(2, 0)], 20, lambda m, i: m.barrier("x", 20))
-        )
-    )
-    first.start()
-    wait_for_talk()
-    second = _together(address, [(2, 1)], 20, lambda m, i: m.barrier("x", 20))
-    first.join(30)
-    assert [*found[0], *second] == [None, None]
-
-
 @pytest.mark.parametrize(
     ("places", "messages"),
     [
@@ -246,71 +213,6 @@ def test_processes_with_different_secrets(address: str, monkeypatch: pytest.Monk
     assert "has another secret than the run at" in texts[0]
     assert "set PYREACTANT_SECRET or PYREACTANT_SECRET_FILE to the same" in texts[0]
     assert "not all 2 processes came" in texts[1]
-
-
-NESTED = b"[" * 100_000
-NONCE = b"0" * 64
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        NESTED,
-        NONCE + b" " + NONCE + b" " + NESTED,
-        NONCE + b" " + "é".encode() * 32 + b' {"type": "hello"}',
-        b"x" * (2 << 20),
-    ],
-    ids=["nested", "nested, with a code", "a code that is not ASCII", "without end"],
-)
-def test_lines_without_the_secret_do_not_end_process_0(address: str, line: bytes) -> None:
-    def intrude() -> None:
-        with _connected(address) as connection, contextlib.suppress(OSError):
-            connection.sendall(line + b"\n")
-            while connection.recv(4096):  # until process 0 hangs up
-                pass
-
-    assert _with_intruder(address, intrude) == [None, None]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        NESTED,
-        b"[1]",
-        b'{"type": "hello"}',
-        b'{"type": "hello", "process_index": "x", "num_processes": 2}',
-        b'{"type": "hello", "process_index": [1], "num_processes": {}}',
-        b'{"type": "arrive", "barrier": []}',
-    ],
-)
-def test_strange_messages_with_the_secret_do_not_end_process_0(address: str, text: bytes) -> None:
-    def intrude() -> None:
-        with _connected(address) as connection, connection.makefile("rwb") as lines:
-            codec = LineCodec(KEY.encode(), CONVERSATION, server=False)
-            codec.read_greeting(lines.readline())
-            line = codec.pack({"type": "x"})
-            code = codec._code(b"c", 0, text)
-            with contextlib.suppress(OSError):
-                lines.write(line[:65] + code + b" " + text + b"\n")
-                lines.flush()
-                lines.read()  # until process 0 hangs up
-
-    assert _with_intruder(address, intrude) == [None, None]
-
-
-def _with_intruder(address: str, intrude: Callable[[], None]) -> list[Any]:
-    """Run two processes while an intruder connects to process 0 before process 1 does."""
-    found: list[Any] = []
-
-    def first() -> None:
-        found.extend(_together(address, [(2, 0)], 20, lambda m, i: m.barrier("x", 20)))
-
-    process_0 = threading.Thread(target=first)
-    process_0.start()
-    intrude()
-    found.extend(_together(address, [(2, 1)], 20, lambda m, i: m.barrier("x", 20)))
-    process_0.join(30)
-    return found
 
 
 def test_what_listens_must_know_the_secret_too(address: str) -> None:

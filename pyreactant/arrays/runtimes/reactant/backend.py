@@ -17,7 +17,7 @@ from ...sharding import Device, Index, NamedSharding, Shard
 from .julia import call
 from .lower import Runtime, as_index, function_of, lower, whole_numbers, write
 from .meeting import Meeting
-from .setup import Started, start
+from .setup import start
 
 _SHUTDOWN_TIMEOUT = 30.0
 
@@ -41,12 +41,13 @@ class ReactantBackend(AbstractBackend):
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         if options.compile_cache is not None:
             compilations.switch_off("Reactant keeps the tuning of its kernels, but no programs")
-        self._use(group, start(group, options))
+        self._use(group, *start(group, options))
 
-    def _use(self, group: ProcessGroup, started: Started) -> None:
-        self.group = group
-        self._julia, self._devices, self._meeting = started
-        self._position = {d.id: d.position for d in self._devices}
+    def _use(
+        self, group: ProcessGroup, julia: Any, devices: tuple[Device, ...], meeting: Meeting | None
+    ) -> None:
+        self.group, self._julia, self._devices, self._meeting = group, julia, devices, meeting
+        self._position = {d.id: d.position for d in devices}
 
     def store(self) -> Store | None:
         return self._meeting

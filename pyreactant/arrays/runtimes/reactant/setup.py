@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .... import preferences
 from ....base.counted import counted
@@ -29,22 +29,15 @@ from .julia import start as start_julia
 from .meeting import Meeting, meet
 
 
-class Started(NamedTuple):
-    """What Reactant runs with.
+def start(
+    group: ProcessGroup, options: StartOptions
+) -> tuple[Any, tuple[Device, ...], Meeting | None]:
+    """Start Julia, the rendezvous and the platform. Collective if there are several processes.
 
-    Attributes:
-        julia: The Julia module PyReactant.
-        devices: The devices of the run.
-        meeting: The connections to the other processes; None without any.
+    Returns:
+        The Julia module PyReactant, the devices of the run, and the connections to the other
+        processes (None without any).
     """
-
-    julia: Any
-    devices: tuple[Device, ...]
-    meeting: Meeting | None
-
-
-def start(group: ProcessGroup, options: StartOptions) -> Started:
-    """Start Julia, the rendezvous and the platform. Collective if there are several processes."""
     check_process()
     preferences.check_runtime(group.num_processes)
     check_libtpu(options, find_place().libtpu)
@@ -65,7 +58,7 @@ def start(group: ProcessGroup, options: StartOptions) -> Started:
         owned = meeting.exchange("pyreactant/devices", here, options.initialization_timeout)
     devices = make_devices([(row[0], row[2], row[3]) for row in rows], owned)
     check_started(group, options, devices)
-    return Started(module, devices, meeting)
+    return module, devices, meeting
 
 
 def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> Any:
