@@ -418,7 +418,7 @@ def test_static_values_that_reach_julia(value: object) -> None:
     check_static(pr.Program("p"), {"value": value})
 
 
-@pytest.mark.parametrize("value", [np.float32(1), b"x", frozenset(), (1, b"x")])
+@pytest.mark.parametrize("value", [np.float32(1), b"x", frozenset(), (1, b"x"), 2**70, -(2**64)])
 def test_static_values_that_do_not(value: object) -> None:
     with pytest.raises(pr.InvalidArgumentError, match="static argument 'value' must be a number"):
         check_static(pr.Program("p"), {"value": value})

@@ -1,7 +1,7 @@
 """Compile programs: describe the arguments, lower, and look for an equal program."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,13 +113,12 @@ def call(program: Program, args: tuple[Any, ...], static: Mapping[str, Any]) -> 
     leaves, structure = running.backend.trees.flatten(args)
     avals = tuple(leaf.aval if type(leaf) is ShardedArray else leaf for leaf in leaves)
     options = dict(sorted(static.items()))
-    _check_hashable(program, options)
     body = running.backend.body_of(program)
     try:
         settings = running.backend.settings()
         key = (program, body, settings, structure, avals, _exact_key(tuple(options.items())))
         compiled = running.calls.find(key)
-    except TypeError:  # an argument that cannot be hashed is none; `compile` says so
+    except TypeError:  # an argument or static value cannot be hashed; `compile` says so
         compiled = None
     if compiled is None:
         compiled = compile(program, *args, static=static)
@@ -199,12 +198,7 @@ def _static(program: Program, static: Mapping[str, Any] | None) -> dict[str, Any
             f"{{'power': 2}}, got {static!r}"
         )
     options = dict(sorted((static or {}).items()))
-    _check_hashable(program, options)
-    return options
-
-
-def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
-    for name, value in static.items():
+    for name, value in options.items():
         try:
             hash(value)
         except TypeError:
@@ -213,22 +207,7 @@ def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
                 f"is part of the program, got {type(value).__name__}; give a tuple in place of a "
                 "list, and arrays as arguments"
             ) from None
-        for number in _whole_numbers(value):
-            if not -(2**63) <= number < 2**64:
-                raise InvalidArgumentError(
-                    f"program {program.name!r}: static argument {name!r} has a whole number of "
-                    f"{number.bit_length()} bits, and runtimes compute with 64 at most; give a "
-                    "float, which rounds it"
-                )
-
-
-def _whole_numbers(value: Any) -> Iterator[int]:
-    """The whole numbers of a static value, also those in tuples and sets."""
-    if isinstance(value, (tuple, frozenset)):
-        for item in value:
-            yield from _whole_numbers(item)
-    elif isinstance(value, int):
-        yield value
+    return options
 
 
 def _positions(program: Program, donate: int | Sequence[int], count: int) -> tuple[int, ...]:

@@ -272,8 +272,9 @@ def check_static(program: Program, static: Mapping[str, Any]) -> None:
     for name, value in static.items():
         if not is_plain(value):
             raise InvalidArgumentError(
-                f"program {program.name!r}: static argument {name!r} must be a number, a text, "
-                f"None or a tuple of these to reach Julia, got {type(value).__name__}"
+                f"program {program.name!r}: static argument {name!r} must be a number of at most "
+                f"64 bits, a text, None or a tuple of these to reach Julia, got {value!r:.80} "
+                f"({type(value).__name__})"
             )
 
 
@@ -343,7 +344,9 @@ def is_plain(value: Any) -> bool:
     """Whether a value that is part of a program can reach Julia."""
     if isinstance(value, tuple):
         return all(map(is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, complex, str))
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**64
+    return value is None or isinstance(value, (float, complex, str))
 
 
 def rebuild(node: Any) -> Any:
