@@ -4,6 +4,7 @@ Every process stops at the same step before a preemption. A report to Ray Train 
 and a checkpoint.
 """
 
+import json
 import math
 import os
 import tempfile
@@ -57,6 +58,10 @@ def reached_preemption(step: int) -> bool:
             "pyreactant run -- SCRIPT"
         )
     return False
+
+
+_LONGEST = 4000
+"""Characters of the names and values that one report reduces."""
 
 
 def report(
@@ -129,6 +134,8 @@ def _check_reduce(reduce: Mapping[str, str], numbers: Mapping[str, Any]) -> None
             raise InvalidArgumentError(
                 f"reduce names {name!r}, which the last pr.log of this process did not have"
             )
+    if len(json.dumps([[name, how, numbers[name]] for name, how in reduce.items()])) > _LONGEST:
+        raise InvalidArgumentError(f"reduce takes names of {_LONGEST} characters together at most")
 
 
 def _reduce(rows: list[list[list[Any]]]) -> dict[str, float]:
