@@ -6,7 +6,6 @@ runtime is checked against a map that it did not compute. The meaning is that of
 axes is sharded with the first axis as the major one.
 """
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ import numpy as np
 from ..base.errors import ShardingError
 from . import process_runtime
 from .mesh import Mesh
-from .text import parse_spec
 
 Axes = str | tuple[str, ...] | None
 """One entry of a partition spec: not sharded, over one axis, or over several axes."""
@@ -159,19 +157,10 @@ class NamedSharding:
         padded = self.spec + (None,) * (ndim - len(self.spec))
         return tuple(as_axes(entry) for entry in padded)
 
-    def block_coordinates(self, ndim: int) -> np.ndarray:
-        """For each device in row-major order its block per dimension: shape (mesh.size, ndim)."""
-        return _blocks_of(self, ndim, self.mesh.device_ids).T
-
     def replica_ids(self, ndim: int) -> dict[int, int]:
         """For each device id, the number of devices before it (row-major) with the same block."""
-        seen: dict[tuple[int, ...], int] = {}
-        replicas = {}
-        for device, row in zip(self.mesh.device_ids, self.block_coordinates(ndim), strict=True):
-            block = tuple(int(i) for i in row)
-            replicas[device] = seen.get(block, 0)
-            seen[block] = replicas[device] + 1
-        return replicas
+        blocks = self.block_holders(self.mesh.device_ids, self.cuts(ndim)).values()
+        return {device: n for _, holders in blocks for n, device in enumerate(holders)}
 
     def to_jax(self) -> Any:
         """The `jax.sharding.NamedSharding`; StateError if the runtime is not JAX."""
@@ -222,8 +211,7 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
     """The one form of a spec: "x" for ("x",), None for (), tuples for lists."""
     if isinstance(spec, str):
         raise ShardingError(
-            f"a partition spec has one entry per dimension: write {_meant(mesh, spec)}, not "
-            f"{spec!r}"
+            f"a partition spec has one entry per dimension, such as {mesh.axis_names}, got {spec!r}"
         )
     try:
         spec = tuple(spec)
@@ -253,14 +241,6 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
             used.append(name)
         entries.append(as_entry(names))
     return tuple(entries)
-
-
-def _meant(mesh: Mesh, text: str) -> tuple[Axes, ...]:
-    """The spec of this mesh that a text most likely means."""
-    for read in (parse_spec, tuple):  # as at the command line, or one letter per dimension
-        with contextlib.suppress(ShardingError):
-            return _canonical_spec(mesh, read(text))
-    return mesh.axis_names
 
 
 def _not_divisible(

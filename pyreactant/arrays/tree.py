@@ -17,6 +17,15 @@ NAMESPACE = "pyreactant"
 IsLeaf = Callable[[Any], bool]
 
 
+Keys = tuple[str | int, ...]
+"""Where a leaf is: names in dictionaries and classes, numbers in sequences."""
+
+
+def path_text(keys: Sequence[str | int]) -> str:
+    """A leaf's place, for messages: "['w'][0]"."""
+    return "".join(f"[{key!r}]" for key in keys)
+
+
 class Trees(Protocol):
     """How a runtime flattens trees. A structure can be hashed and compared."""
 
@@ -32,11 +41,8 @@ class Trees(Protocol):
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
         """The parts of a tree below each leaf of a structure; ValueError if it does not fit."""
 
-    def paths(self, tree: Any) -> list[str]:
-        """Where each leaf is, for messages: "['w'][0]"."""
-
-    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
-        """Where each leaf is: names in dictionaries and classes, numbers in sequences."""
+    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[Keys]:
+        """Where each leaf is."""
 
 
 def broadcast(
@@ -115,16 +121,7 @@ class OpTrees:
         self.flatten(tree)  # registers the dataclasses in it
         return list(prefix.flatten_up_to(tree))
 
-    def paths(self, tree: Any) -> list[str]:
-        import optree
-
-        self.flatten(tree)
-        return [
-            "".join(f"[{entry!r}]" for entry in path)
-            for path in optree.tree_paths(tree, namespace=NAMESPACE)
-        ]
-
-    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
+    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[Keys]:
         import optree
 
         def key(entry: Any) -> str | int:

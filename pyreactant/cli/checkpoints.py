@@ -53,8 +53,8 @@ def list_steps(folder: Steps, as_json: AsJson = False) -> None:
 def show(folder: One, as_json: AsJson = False) -> None:
     """Print the leaves of a checkpoint: path, type, shape, chunks and bytes."""
     from ..arrays.checkpoint.folder import parse
-    from ..arrays.checkpoint.format import path_text
     from ..arrays.checkpoint.inspect import show
+    from ..arrays.tree import path_text
 
     item, leaves = show(parse(folder))
     rows = [

@@ -283,7 +283,7 @@ def test_flatten_and_unflatten(tree: Any) -> None:
         leaves, structure = trees.flatten(tree)
         assert trees.unflatten(structure, leaves) == tree
         assert structure == trees.flatten(tree)[1]
-        assert len(trees.paths(tree)) == len(leaves)
+        assert len(trees.keys(tree)) == len(leaves)
         assert trees.is_leaf(structure) == isinstance(tree, int)
         assert broadcast(trees, 7, tree, lambda x: x == 7, "w", "t") == [7] * len(leaves)
         found.append(leaves)

@@ -17,6 +17,7 @@ from typing import Any
 from ...base.errors import FileError
 from ..dtypes import EXTENDED
 from ..sharding import Index
+from ..tree import Keys
 
 STRINGS = "_strings.json"
 KEY_TYPES = "array_metadatas/process_0"
@@ -33,14 +34,6 @@ NUMBERS: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
 _OF_ORBAX = {"jax.Array": ARRAY}  # how else Orbax calls them
 _COMPLETE = "store_array_data_equal_to_fill_value"
 EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": ()}
-
-Keys = tuple[str | int, ...]
-"""Where a leaf is: names of dictionaries and fields, numbers in sequences."""
-
-
-def path_text(keys: Keys) -> str:
-    """A leaf's place, for messages: "['w'][0]"."""
-    return "".join(f"[{key!r}]" for key in keys)
 
 
 def name_of(keys: Keys) -> str:
@@ -341,6 +334,12 @@ def chunks(block: Index, chunk: Sequence[int]) -> Iterator[Index]:
             slice(s.start + i * n, min(s.start + (i + 1) * n, s.stop))
             for s, i, n in zip(block, place, chunk, strict=True)
         )
+
+
+def within(index: Index, block: Index) -> Any:
+    """Where in a block a part of it is; of arrays without dimensions it gives a view, too."""
+    inside = (slice(s.start - b.start, s.stop - b.start) for s, b in zip(index, block, strict=True))
+    return (*inside, ...)
 
 
 def parts(block: Index, array: Array, largest: int = LARGEST_CHUNK) -> Iterator[Index]:

@@ -24,12 +24,12 @@ from ..runtimes.mesh import check_mesh
 from ..runtimes.operations import check_dtype
 from ..runtimes.runtime import Running, current
 from ..sharding import Aval, Index, NamedSharding, as_sharding, intern
-from ..tree import broadcast
+from ..tree import Keys, broadcast, path_text
 from . import format
 from .agree import Agreement, shared
 from .bucket import tensorstore
 from .folder import METADATA, Folder, item_of, parse
-from .format import NUMBERS, Array, Digests, Entry, Keys, name_of, path_text
+from .format import NUMBERS, Array, Digests, Entry, name_of
 from .store import Ahead, DamageError, Reader
 
 _SHOWN = 20

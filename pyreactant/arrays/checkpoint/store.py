@@ -16,7 +16,7 @@ from ..dtypes import aligned
 from ..sharding import Index
 from .bucket import TENSORSTORE_ERRORS, Bucket, one_context, tensorstore
 from .folder import Folder
-from .format import Array, array_spec, parts, read_array
+from .format import Array, array_spec, parts, read_array, within
 
 IN_FLIGHT = 128 * 2**20
 """Bytes that are written or read at a time."""
@@ -243,11 +243,7 @@ class Ahead:
             several = list(parts(block, array))
             for number, index in enumerate(several, 1):
                 whole = memory if number == len(several) else None
-                inside: Any = tuple(
-                    slice(s.start - b.start, s.stop - b.start)
-                    for s, b in zip(index, block, strict=True)
-                )
-                yield _Part(name, block, index, memory[(*inside, ...)], whole)
+                yield _Part(name, block, index, memory[within(index, block)], whole)
 
     def next(self, index: Index | None = None) -> np.ndarray:
         """The next block; DamageError if it cannot be read."""

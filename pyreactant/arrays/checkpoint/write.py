@@ -30,16 +30,16 @@ from ...base.files import sync
 from ...process import progress
 from ..array import ShardedArray
 from ..backend import AbstractBackend
-from ..dtypes import as_array, is_traced
-from ..mesh import Mesh
+from ..dtypes import as_array, as_dtype, is_traced
 from ..runtimes.runtime import Running, current
-from ..sharding import Index, NamedSharding, Shard
+from ..sharding import Index, NamedSharding
+from ..tree import Keys, path_text
 from . import format
 from .agree import Agreement, host, shared
 from .bucket import tensorstore
 from .commit import Writer, unwritable, writer_of
 from .folder import METADATA, STEP_METADATA, Folder, parse
-from .format import NUMBERS, Array, Entry, Keys, chunk_shape, chunks, name_of, path_text
+from .format import NUMBERS, Array, Entry, chunk_shape, chunks, name_of, within
 from .store import Reader, merge, write_arrays
 
 Piece = tuple[str, Index, np.ndarray]
@@ -338,11 +338,11 @@ def _host(running: Running, number: int, data: np.ndarray, kind: str = format.AR
     array = Array(data.shape, data.dtype.name, chunk_shape(data.shape, data.shape, data.itemsize))
     several = running.group.num_processes
     compared = hashlib.blake2b(np.ascontiguousarray(data).tobytes()) if several > 1 else None
-    places = list(chunks(tuple(slice(0, n) for n in data.shape), array.chunk))
+    places = chunks(tuple(slice(0, n) for n in data.shape), array.chunk)
     pieces = [
-        (index, np.array(data[index] if index else data))
-        for at, index in enumerate(places)
-        if (number + at) % several == running.group.process_index
+        (index, np.array(data[index]))
+        for at, index in enumerate(places, number)
+        if at % several == running.group.process_index
     ]
     return _Leaf(kind, array, None, None, pieces, compared.hexdigest() if compared else "")
 
@@ -369,14 +369,20 @@ def _placed(running: Running, number: int, leaf: Any) -> _Leaf:
                 raise
             return _own(running, number, leaf)
     shape, sharding, dtype = aval.shape, aval.sharding, np.dtype(aval.dtype)
-    as_array(np.empty(0, dtype))  # a type that the project knows
-    block = sharding.shard_shape(shape)
-    array = Array(shape, dtype.name, chunk_shape(shape, block, dtype.itemsize))
-    shards = {_start(shard.index): shard for shard in backend.addressable_shards(value)}
-    held: dict[tuple[int, ...], np.ndarray] = {}
+    as_dtype(dtype)  # a type that the project knows
+    array = Array(
+        shape, dtype.name, chunk_shape(shape, sharding.shard_shape(shape), dtype.itemsize)
+    )
+    shards = {
+        tuple(s.start for s in shard.index): shard for shard in backend.addressable_shards(value)
+    }
     pieces = []
-    for start, index in _mine(backend, sharding, shape, array.chunk, number):
-        pieces.append((index, _part(shards, held, start, index)))
+    for start, block, holders in _held(backend, sharding, shape):
+        places = enumerate(chunks(block, array.chunk), number)
+        turn = holders.index(running.group.process_index)
+        if mine := [index for at, index in places if at % len(holders) == turn]:
+            data = shards[start].data
+            pieces += [(index, data[within(index, block)]) for index in mine]
     return _Leaf(format.ARRAY, array, impl, None, pieces, str(sharding))
 
 
@@ -394,58 +400,18 @@ def _is_key(leaf: Any) -> bool:
     return str(leaf.dtype).startswith("key<")
 
 
-def _part(
-    shards: dict[tuple[int, ...], Shard],
-    held: dict[tuple[int, ...], np.ndarray],
-    start: tuple[int, ...],
-    index: Index,
-) -> np.ndarray:
-    """A chunk of a block, which is read from its device once."""
-    if start not in held:
-        held[start] = shards[start].data
-    inside: Any = tuple(
-        slice(s.start - first, s.stop - first) for s, first in zip(index, start, strict=True)
-    )
-    return held[start][(*inside, ...)]
+@lru_cache(maxsize=1024)
+def _held(
+    backend: AbstractBackend, sharding: NamedSharding, shape: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], Index, list[int]], ...]:
+    """The blocks that this process holds: first element, place, and all processes that hold it.
 
-
-def _start(index: Index) -> tuple[int, ...]:
-    return tuple(s.start for s in index)
-
-
-@lru_cache(maxsize=4096)
-def _mine(
-    backend: AbstractBackend,
-    sharding: NamedSharding,
-    shape: tuple[int, ...],
-    chunk: tuple[int, ...],
-    number: int,
-) -> tuple[tuple[tuple[int, ...], Index], ...]:
-    """The chunks of an array that this process writes, each with the first element of its block.
-
-    The processes that hold a block take its chunks in turn, and begin with another one for each
-    array.
+    These take its chunks in turn, and begin with another one for each array.
     """
-    process, sizes = backend.group.process_index, sharding.shard_shape(shape)
-    owners, counts = _owners(backend, sharding.mesh), sharding.cuts(len(shape))
-    blocks = np.zeros(len(owners), np.int64)
-    for count, places in zip(counts, sharding.block_coordinates(len(shape)).T, strict=True):
-        blocks = blocks * count + places
-    mine: list[tuple[tuple[int, ...], Index]] = []
-    for block in np.unique(blocks[owners == process]):
-        holders = np.unique(owners[blocks == block]).tolist()
-        start = tuple(
-            int(i) * n for i, n in zip(np.unravel_index(block, counts), sizes, strict=True)
-        )
-        whole = tuple(slice(first, first + n) for first, n in zip(start, sizes, strict=True))
-        turn = holders.index(process) - number
-        numbered = enumerate(chunks(whole, chunk))
-        mine += [(start, index) for at, index in numbered if (at - turn) % len(holders) == 0]
-    return tuple(mine)
-
-
-@lru_cache(maxsize=16)
-def _owners(backend: AbstractBackend, mesh: Mesh) -> np.ndarray:
-    """The process of each device of a mesh, row-major."""
-    devices = backend.devices()
-    return np.array([devices[position].process_index for position in mesh.device_ids])
+    devices, process = backend.devices(), backend.group.process_index
+    blocks = sharding.block_holders(sharding.mesh.device_ids, shape)
+    held = (
+        (start, block, sorted({devices[position].process_index for position in positions}))
+        for start, (block, positions) in blocks.items()
+    )
+    return tuple(each for each in held if process in each[2])

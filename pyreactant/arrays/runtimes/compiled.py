@@ -11,7 +11,7 @@ from ..backend import AbstractBackend, Call, Executable
 from ..dtypes import is_traced
 from ..program import Program
 from ..sharding import Aval, intern
-from ..tree import outline
+from ..tree import outline, path_text
 from .guard.operation import Calls, Operation
 
 
@@ -189,9 +189,8 @@ class Compiled:
 
 def place_of(backend: AbstractBackend, args: tuple[Any, ...], number: int) -> str:
     """Where a leaf is among the arguments: "argument 0", "argument 1['w']"."""
-    path = backend.trees.paths(args)[number]
-    first, _, rest = path.removeprefix("[").partition("]")
-    return f"argument {first}{rest}"
+    first, *inside = backend.trees.keys(args)[number]
+    return f"argument {first}{path_text(inside)}"
 
 
 def describe(leaf: object) -> str:

@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from ....base.errors import InvalidArgumentError, ShardingError
 from ...mesh import Mesh
 from ...sharding import Axes, NamedSharding
-from ...tree import IsLeaf, data_fields, is_user_dataclass, rebuild_dataclass, too_deep
+from ...tree import IsLeaf, Keys, data_fields, is_user_dataclass, rebuild_dataclass, too_deep
 
 _AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 _NAMES = {kind: name for name, kind in _AXIS_TYPES.items()}
@@ -237,11 +237,7 @@ class JaxTrees:
     def up_to(self, prefix: Any, tree: Any) -> list[Any]:
         return list(prefix.flatten_up_to(wrap_dataclasses(tree)))
 
-    def paths(self, tree: Any) -> list[str]:
-        leaves = jax.tree.leaves_with_path(wrap_dataclasses(tree))
-        return [jax.tree_util.keystr(path) for path, _ in leaves]
-
-    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[str | int, ...]]:
+    def keys(self, tree: Any, is_leaf: IsLeaf | None = None) -> list[Keys]:
         leaves = jax.tree_util.tree_leaves_with_path(wrap_dataclasses(tree, is_leaf), is_leaf)
         return [tuple(map(_plain_key, path)) for path, _ in leaves]
 
