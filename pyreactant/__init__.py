@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from .runs.submit import submit as submit
 
 
-def _find_runtime() -> _process_runtime.ProcessRuntime:
+def _find_runtime() -> object:
     from .arrays.runtimes import for_data
 
     return for_data

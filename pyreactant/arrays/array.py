@@ -11,7 +11,7 @@ from .backend import AbstractBackend
 from .sharding import Aval, NamedSharding, Shard
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from .draw import Drawing
 
 
 class ShardedArray:
@@ -204,9 +204,9 @@ class ShardedArray:
     def _repr_html_(self) -> str:
         from .draw import html
 
-        return html(self.sharding, self.shape, self._backend.devices(), title=repr(self))
+        return html(self.__rich__())
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> "Drawing":
         from .draw import Drawing
 
         return Drawing(self.sharding, self.shape, self._backend.devices(), title=repr(self))

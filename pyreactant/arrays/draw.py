@@ -1,6 +1,6 @@
-"""Pictures: an array on its mesh, in a terminal (rich) and in a notebook (HTML); a scatter plot."""
+"""Pictures by rich: an array on its mesh, in a terminal and in a notebook; a scatter plot."""
 
-import html as html_text
+import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -15,16 +15,8 @@ if TYPE_CHECKING:
 
 # Distinct in light and dark themes. All devices that hold one block show its colour.
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
-_HTML_COLOURS = (
-    "#b3e0f2",
-    "#c3e6b8",
-    "#f7e3a1",
-    "#e5c6e8",
-    "#c5cdf5",
-    "#f5c4bd",
-    "#e6e6e6",
-    "#cfc8bd",
-)
+_NOTEBOOK_WIDTH = 120
+_IN_NOTEBOOK = "<pre style='color:{foreground};background:{background}'>{code}</pre>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,28 +121,14 @@ def _list(page: _Page) -> "RenderableType":
     return table
 
 
-def html(
-    sharding: NamedSharding, shape: Sequence[int], devices: Sequence[Device], title: str
-) -> str:
+def html(drawing: Drawing) -> str:
     """The same picture as an HTML fragment without scripts or external resources."""
-    parts = [f"<div><code>{html_text.escape(title)}</code>"]
-    for page in _pages(sharding, shape, devices):
-        parts.append("<table style='border-collapse:collapse;text-align:center'>")
-        if page.title:
-            parts.append(f"<caption>{html_text.escape(page.title)}</caption>")
-        head = "".join(f"<th scope='col'>{html_text.escape(c)}</th>" for c in page.columns)
-        parts.append(f"<tr><td></td>{head}</tr>")
-        for name, cells in page.rows:
-            row = "".join(
-                "<td style='border:1px solid #888;padding:4px;color:#000;"
-                f"background:{_HTML_COLOURS[c.number % len(_HTML_COLOURS)]}'>"
-                f"{html_text.escape(c.device)}<br>{html_text.escape(c.process)}"
-                f"<br><code>{html_text.escape(c.block)}</code></td>"
-                for c in cells
-            )
-            parts.append(f"<tr><th scope='row'>{html_text.escape(name)}</th>{row}</tr>")
-        parts.append("</table>")
-    return "".join([*parts, "</div>"])
+    from rich.console import Console
+    from rich.terminal_theme import SVG_EXPORT_THEME
+
+    console = Console(record=True, file=io.StringIO(), width=_NOTEBOOK_WIDTH)
+    console.print(drawing)
+    return console.export_html(theme=SVG_EXPORT_THEME, inline_styles=True, code_format=_IN_NOTEBOOK)
 
 
 SCATTER_WIDTH, _HEIGHT = 76, 12

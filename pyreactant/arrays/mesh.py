@@ -65,10 +65,10 @@ class Mesh:
         if -1 in sizes:
             sizes = _infer_size(sizes, given)
         _check_count(sizes)
-        ids = _first(math.prod(sizes)) if given is None else _intern(_flat_ids(given, sizes))
+        ids = range(math.prod(sizes)) if given is None else _flat_ids(given, sizes)
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "axis_names", names)
-        object.__setattr__(self, "device_ids", ids)
+        object.__setattr__(self, "device_ids", _intern(tuple(ids)))
         object.__setattr__(self, "all_devices", device_ids is None)
         object.__setattr__(self, "axis_types", _as_axis_types(axis_types, names))
 
@@ -162,11 +162,6 @@ class Mesh:
 
 
 @functools.lru_cache(maxsize=16)
-def _first(count: int) -> tuple[int, ...]:
-    return tuple(range(count))
-
-
-@functools.lru_cache(maxsize=16)
 def _intern(ids: tuple[int, ...]) -> tuple[int, ...]:
     """Equal ids as one tuple: Python then finds them equal without reading them."""
     return ids
@@ -188,9 +183,8 @@ def _as_sizes(shape: Sequence[int]) -> tuple[int, ...]:
         sizes = tuple(shape)
     except TypeError:
         raise wrong from None
-    if not sizes or not all(_is_int(n) and (n > 0 or n == -1) for n in sizes):
-        raise wrong
-    if sizes.count(-1) > 1:
+    whole = all(_is_int(n) and (n > 0 or n == -1) for n in sizes)
+    if not sizes or not whole or sizes.count(-1) > 1:
         raise wrong
     return tuple(int(n) for n in sizes)
 
@@ -246,8 +240,6 @@ def _check_axis_names(names: tuple[str, ...], sizes: tuple[int, ...]) -> None:
 
 def _as_ids(device_ids: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Device ids as an array of any shape."""
-    if isinstance(device_ids, range) and device_ids[MOST_DEVICES:]:  # too many to allocate
-        raise ShardingError(f"a mesh has at most {MOST_DEVICES} devices, got {device_ids!r}")
     try:
         ids = np.asarray(device_ids)
     except ValueError:  # a ragged list

@@ -276,7 +276,6 @@ MESH = pr.Mesh((2, 4), ("x", "y"))
             r"at most 1048576 devices, got shape \(1000000, 1000000\) with 1000000000000; give the",
         ),
         (lambda: pr.Mesh((10**12,), ("x",), range(8)), "at most 1048576 devices, got shape"),
-        (lambda: pr.Mesh((8,), ("x",), range(10**12)), r"got range\(0, 1000000000000\)"),
         (lambda: pr.Mesh.from_dict({**MESH.to_dict(), "shape": [-1, 4]}), "not the description"),
         (lambda: pr.Mesh((2,), ("x",), axis_types="auto"), "axis_types needs .* got 'auto'"),
         (lambda: pr.Mesh((2,), ("x",), axis_types=("manual",)), "axis_types needs 'auto' or 'exp"),
