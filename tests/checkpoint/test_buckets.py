@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
 from pyreactant.arrays.checkpoint.inspect import verify
 from tests import harness
 from tests.checkpoint import buckets
+from tests.checkpoint.loops import fill, loops, tree
 from tests.checkpoint.test_processes import run
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -66,16 +66,6 @@ def place(request: Any, services: buckets.Services, monkeypatch: pytest.MonkeyPa
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "_RENEWAL", 0.2)
     monkeypatch.setattr(commit, "_LAPSE", 2.0)
-
-
-def tree(step: int) -> dict[str, Any]:
-    return {"w": np.full(1000, step, np.float32), "step": step}
-
-
-def fill(folder: str, numbers: Any, **options: Any) -> None:
-    with pr.Checkpoints(folder, **options) as checkpoints:
-        for step in numbers:
-            checkpoints.save(step, tree(step))
 
 
 def test_conditions_and_lists(place: Place) -> None:
@@ -153,40 +143,10 @@ def test_several_processes(place: Place, tmp_path: Path) -> None:
     assert wrote == {f"ocdbt.process_{n}" for n in range(4)}
 
 
-LOOP = """
-import itertools, sys
-import numpy as np
-import pyreactant as pr
-
-with pr.Checkpoints(sys.argv[1], keep=3) as checkpoints:
-    state = checkpoints.restore() or {"step": 0}
-    for step in itertools.count(state["step"] + 1):
-        checkpoints.save(step, {"w": np.full(1000, step, np.float32), "step": step})
-        if step % 5 == 0:
-            print("saved", flush=True)
-"""
-
-
 @pytest.fixture
 def loop(place: Place) -> Iterator[Any]:
-    started = []
-
-    def start() -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", LOOP, place.url],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=harness.environment(PYREACTANT_PLATFORM="cpu", **place.services.settings),
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "saved\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with loops(place.url, keep=3, **place.services.settings) as start:
+        yield start
 
 
 @pytest.mark.only("jax")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,22 +21,13 @@ from pyreactant.arrays.checkpoint.commit import writer_of
 from pyreactant.arrays.checkpoint.folder import list_steps, steps_in
 from pyreactant.arrays.checkpoint.inspect import verify
 from tests import harness
+from tests.checkpoint.loops import fill, loops, tree
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def tree(step: int) -> dict[str, Any]:
-    return {"w": np.full(1000, step, np.float32), "step": step}
-
-
-def fill(folder: Path, numbers: Any, **options: Any) -> None:
-    with pr.Checkpoints(folder, **options) as checkpoints:
-        for step in numbers:
-            checkpoints.save(step, tree(step))
 
 
 def test_the_latest_step_that_is_there_now(tmp_path: Path) -> None:
@@ -191,44 +181,15 @@ def test_a_failure_is_raised_at_the_next_save_and_at_the_end(
     assert names(tmp_path) == ["1"]
 
 
-HOLDER = (
-    "import sys, numpy as np, pyreactant as pr\n"
-    "with pr.Checkpoints(sys.argv[1]) as checkpoints:\n"
-    "    checkpoints.save(1, {'w': np.full(1000, 1, np.float32), 'step': 1})\n"
-    "    checkpoints.restore()\n"
-    "    print('saved', flush=True)\n"
-    "    for step in range(2, 10**6):\n"
-    "        checkpoints.save(step, {'w': np.full(10**6, step, np.float32), 'step': step})\n"
-    "        sys.stdin.read(int(sys.argv[2]))\n"
-)
-
-
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[Any]:
-    started = []
-
-    def start(reads: int) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(tmp_path), str(reads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=harness.environment(PYREACTANT_PLATFORM="cpu"),
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "saved\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def loop(tmp_path: Path) -> Iterator[Any]:
+    with loops(tmp_path, size=10**6) as start:
+        yield start
 
 
 @pytest.mark.only("jax")
-def test_another_run_writes_the_folder(tmp_path: Path, holder: Any) -> None:
-    other = holder(1)
+def test_another_run_writes_the_folder(tmp_path: Path, loop: Any) -> None:
+    other = loop(waits=True)
     with pytest.raises(pr.FileError) as caught:
         fill(tmp_path, [5])
     host = os.uname().nodename
@@ -245,12 +206,10 @@ def test_another_run_writes_the_folder(tmp_path: Path, holder: Any) -> None:
 
 
 @pytest.mark.only("jax")
-def test_a_killed_writer_leaves_whole_steps(tmp_path: Path, holder: Any) -> None:
-    for round_ in range(2):
-        other = holder(0)
-        deadline = time.monotonic() + 120
-        while len(names(tmp_path)) < 4 + 2 * round_ and time.monotonic() < deadline:
-            time.sleep(0.001)
+def test_a_killed_writer_leaves_whole_steps(tmp_path: Path, loop: Any) -> None:
+    for _ in range(2):
+        other = loop()
+        harness.until(lambda: len(names(tmp_path)) >= 8)
         other.send_signal(signal.SIGKILL)
         other.wait()
         for step in steps_in(tmp_path):

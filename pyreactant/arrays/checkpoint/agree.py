@@ -6,7 +6,7 @@ Devices take no part, so a thread can agree while the program computes. Nothing 
 import contextlib
 import itertools
 import json
-import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -162,7 +162,7 @@ def _attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Exception | Non
         return {"value": action()}, None
     except Exception as error:
         message = f"{error}"[:_LONGEST]
-        return {"kind": type(error).__name__, "message": message, "host": host()}, error
+        return {"kind": type(error).__name__, "message": message, "host": platform.node()}, error
 
 
 def _error(answer: dict[str, Any], what: str, process: int) -> PyReactantError:
@@ -174,11 +174,6 @@ def _error(answer: dict[str, Any], what: str, process: int) -> PyReactantError:
     )
     told.failed_process = other
     return told
-
-
-def host() -> str:
-    """The name of this machine."""
-    return os.uname().nodename
 
 
 _shared: tuple[Running, Agreement] | None = None

@@ -149,7 +149,7 @@ class Bucket:
 
     def read(self) -> tuple[bytes | None, Any]:
         """The object, None if there is none, and the version that `write` takes."""
-        with _answers():
+        with storage_errors():
             result = self.parent._store().read(self.name).result()
         return bytes(result.value) if result.state == "value" else None, result.stamp.generation
 
@@ -170,7 +170,7 @@ class Bucket:
             Its version now; None if it was another one.
         """
         how = {} if version is None else {"if_equal": version}
-        with _answers():
+        with storage_errors():
             stamp = self.parent._store().write(self.name, data, **how).result()
         return stamp.generation or None
 
@@ -182,7 +182,7 @@ class Bucket:
 
     def delete_below(self, *, but: str = "") -> None:
         """Delete all keys in it, one of them last."""
-        with _answers():
+        with storage_errors():
             store = self._store()
             for future in [store.write(key, None) for key in self._below() if key != but]:
                 future.result()
@@ -193,7 +193,7 @@ class Bucket:
         prefix = f"{self.key}/"
         if self._keys is not None:
             return [key.removeprefix(prefix) for key in self._keys if key.startswith(prefix)]
-        with _answers():
+        with storage_errors():
             keys = [key.decode() for key in self._store().list().result()]
         if not keys:
             (self / COMMIT).read()  # tensorstore lists nothing, too, where the service refuses
@@ -204,7 +204,8 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def _answers() -> Iterator[None]:
+def storage_errors() -> Iterator[None]:
+    """Turn what tensorstore raises where it reads and writes into OSError."""
     try:
         yield
     except TENSORSTORE_ERRORS as error:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -21,7 +22,6 @@ from typing import Any, ClassVar
 from ...base.errors import FileError, PyReactantError
 from ...base.files import sync
 from . import format
-from .agree import host
 from .bucket import ABSENT, COMMIT, Bucket
 from .folder import Folder, is_whole
 from .store import DamageError
@@ -310,12 +310,13 @@ def unwritable(target: Folder, nbytes: int = 0) -> Iterator[None]:
         if isinstance(target, Bucket):
             advice = "see whether the bucket exists, and lets this login write"
         raise FileError(
-            f"{target}: cannot be written on {host()} ({error.strerror or error}); {needs}{advice}"
+            f"{target}: cannot be written on {platform.node()} ({error.strerror or error}); {needs}"
+            f"{advice}"
         ) from None
     except DamageError as error:
         raise FileError(
-            f"{target}: what was written cannot be read back on {host()} ({error}); see whether "
-            "its disk is healthy, or name a folder on another one"
+            f"{target}: what was written cannot be read back on {platform.node()} ({error}); see "
+            "whether its disk is healthy, or name a folder on another one"
         ) from None
 
 
@@ -327,7 +328,7 @@ def writer_of(folder: Folder) -> Writer:
 def _told(since: float | None = None, token: str = "") -> bytes:
     """What the writer says of itself: each time something else, which makes another version."""
     now = time.time()
-    who = {"host": host(), "machine": _machine(), "process": os.getpid(), "token": token}
+    who = {"host": platform.node(), "machine": _machine(), "process": os.getpid(), "token": token}
     return json.dumps({**who, "since": since or now, "renewed": now}).encode()
 
 
@@ -337,7 +338,7 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return host()
+        return platform.node()
 
 
 def _is_dead(holder: bytes) -> bool:

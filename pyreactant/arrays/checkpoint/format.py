@@ -31,7 +31,7 @@ _FORMAT = "pyreactant checkpoint"
 ARRAY, SCALAR, STRING = "np.ndarray", "scalar", "string"
 NUMBERS: dict[type, str] = {bool: "bool", int: "int64", float: "float64"}
 """Types of Python's numbers, as Orbax stores them."""
-_OF_ORBAX = {"jax.Array": ARRAY}  # how else Orbax calls them
+_OF_ORBAX = {"jax.Array": ARRAY, "NamedTuple": "None"}  # how else Orbax calls them
 _COMPLETE = "store_array_data_equal_to_fill_value"
 EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": ()}
 
@@ -232,14 +232,7 @@ def read_tree(text: str, key_types: Sequence[str], *, ocdbt: bool) -> Tree:
 def _entry(keys: Any, value: Any, impls: Mapping[str, str]) -> Entry:
     where: Keys = tuple(int(k["key"]) if k["key_type"] == 1 else str(k["key"]) for k in keys)
     kind = str(value["value_type"])
-    kind = "None" if kind == "NamedTuple" else _OF_ORBAX.get(kind, kind)
-    return Entry(where, kind, impls.get(name_of(where)))
-
-
-def empty_of(kind: str) -> Any:
-    """The empty container of a kind."""
-    value = EMPTY[kind]
-    return type(value)() if value is not None else None
+    return Entry(where, _OF_ORBAX.get(kind, kind), impls.get(name_of(where)))
 
 
 def array_spec(array: Array) -> dict[str, Any]:
@@ -265,16 +258,13 @@ def read_array(text: bytes) -> Array:
     try:
         data = json.loads(text)
         if data["zarr_format"] == 3:
-            dtype, chunk = data["data_type"], _outer_chunk(data)
+            dtype = data["data_type"]
+            chunk = data["chunk_grid"]["configuration"]["chunk_shape"]
         else:
             dtype, chunk = _zarr2_dtype(data["dtype"]), data["chunks"]
         return Array(tuple(data["shape"]), str(dtype), tuple(chunk))
     except (KeyError, TypeError) as error:
         raise ValueError(f"no entry {error}") from None
-
-
-def _outer_chunk(data: Mapping[str, Any]) -> Any:
-    return data["chunk_grid"]["configuration"]["chunk_shape"]
 
 
 def _zarr2_dtype(name: str) -> str:

@@ -24,9 +24,7 @@ def targets_of(folder: Folder) -> list[Folder]:
     try:
         return [item_of(folder)]
     except FileError:
-        if not folder.is_dir():
-            raise
-        if items := items_in(folder):
+        if folder.is_dir() and (items := items_in(folder)):
             return [*items.values()]
         raise
 

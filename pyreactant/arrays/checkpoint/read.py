@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,7 +216,7 @@ class _Leaf:
     array: Array | None = None
     sharding: NamedSharding | None = None
     of_jax: bool = False
-    number: type | None = None
+    is_number: bool = False  # of Python
     whole: np.dtype[Any] | None = None  # the integer type that a whole number of Python becomes
 
 
@@ -331,7 +332,7 @@ def _leaf(leaf: _Leaf, want: Any, sharding: Any) -> _Leaf:
     of_us = isinstance(want, (ShardedArray, Aval))
     leaf.of_jax = not of_us if described else not isinstance(chosen, (NamedSharding, type(None)))
     if type(want) in NUMBERS or (want is None and leaf.entry.kind == format.SCALAR):
-        leaf.number = type(want) if want is not None else object
+        leaf.is_number = True
     elif chosen is not None and leaf.array is not None:
         leaf.sharding = as_sharding(chosen)
     if described and _is_whole(leaf) and _is_integer(want) and leaf.entry.kind == format.SCALAR:
@@ -424,7 +425,7 @@ def _value(running: Running, item: Item, leaf: _Leaf, blocks: Ahead) -> Any:
     if leaf.entry.kind == format.STRING:
         return item.text(leaf.name)
     if leaf.array is None:
-        return format.empty_of(leaf.entry.kind)
+        return copy(format.EMPTY[leaf.entry.kind])
     backend, impl = running.backend, leaf.entry.key_impl
     shape, dtype = leaf.array.shape, leaf.whole or as_dtype(leaf.array.dtype)
 
@@ -434,7 +435,7 @@ def _value(running: Running, item: Item, leaf: _Leaf, blocks: Ahead) -> Any:
 
     if leaf.sharding is None:
         data = read()
-        if leaf.number is not None:
+        if leaf.is_number:
             return data.item()
         return data if impl is None else backend.wrap_keys(data, impl, None)
     value = backend.from_blocks(shape, dtype, leaf.sharding, read, owned=True)

@@ -4,6 +4,7 @@ Each process writes a database of its own, so files need no locks. `merge` makes
 refers to the values in them.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from ...base.words import tensorstore_reason
 from ...process import progress
 from ..dtypes import aligned
 from ..sharding import Index
-from .bucket import TENSORSTORE_ERRORS, Bucket, one_context, tensorstore
+from ..text import block_text
+from .bucket import TENSORSTORE_ERRORS, Bucket, one_context, storage_errors, tensorstore
 from .folder import Folder
 from .format import Array, array_spec, parts, read_array, within
 
@@ -82,7 +84,7 @@ def write_arrays(
 
     written, in_flight = 0, 0
     futures: deque[tuple[Any, int]] = deque()
-    try:
+    with storage_errors():
         for name in arrays if describe else ():
             array(name)
         for name, index, data in pieces:
@@ -102,8 +104,6 @@ def write_arrays(
             progress.store_block()
         for future in opened.values():
             future.result()
-    except TENSORSTORE_ERRORS as error:
-        raise OSError(tensorstore_reason(error)) from None
     return written
 
 
@@ -115,7 +115,7 @@ def merge(folder: Folder, databases: Sequence[Folder]) -> None:
     """
     ts = tensorstore()
     context = one_context()
-    try:
+    with storage_errors():
         parts = [ts.KvStore.open(_database(part), context=context) for part in databases]
         whole = ts.KvStore.open(_database(folder), context=context).result()
         transaction = ts.Transaction(atomic=True)
@@ -123,12 +123,19 @@ def merge(folder: Folder, databases: Sequence[Folder]) -> None:
         for copy in [part.result().experimental_copy_range_to(within) for part in parts]:
             copy.result()
         transaction.commit_async().result()
-    except TENSORSTORE_ERRORS as error:
-        raise OSError(tensorstore_reason(error)) from None
 
 
 class DamageError(Exception):
     """An array that cannot be read whole; the text says where."""
+
+
+@contextlib.contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """Say of what tensorstore raises where it is."""
+    try:
+        yield
+    except TENSORSTORE_ERRORS as error:
+        raise DamageError(f"{where}: {tensorstore_reason(error)}") from None
 
 
 class Reader:
@@ -153,17 +160,17 @@ class Reader:
         Raises:
             DamageError: The metadata of one cannot be read.
         """
-        name, texts = "", {}
-        try:
+        described = {}
+        with _damage("the arrays"):
             base = tensorstore().KvStore.open(self._base, context=one_context()).result()
             reads = {name: base.read(_inside(name) + self._file) for name in names}
-            for name, future in reads.items():
-                if (found := future.result()).state != "value":
+        for name, future in reads.items():
+            with _damage(f"array {name}"):
+                if (stored := future.result()).state != "value":
                     raise ValueError(f"{self._file} is missing")
-                texts[name] = bytes(found.value)
-            return {name: (read_array(text), text) for name, text in texts.items()}
-        except TENSORSTORE_ERRORS as error:
-            raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
+                text = bytes(stored.value)
+                described[name] = read_array(text), text
+        return described
 
     def begin(self, names: Iterable[str]) -> None:
         """Begin to open arrays, all at a time: a bucket answers each after a while."""
@@ -184,18 +191,14 @@ class Reader:
             DamageError: It cannot be opened.
         """
         self.begin([name])
-        try:
+        with _damage(f"array {name}"):
             return self._opened[name].result()
-        except TENSORSTORE_ERRORS as error:
-            raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def read(self, name: str, index: Index, into: np.ndarray) -> Any:
         """Begin to read a part of an array; `finish` waits for it."""
         array = self.open(name)
-        try:
+        with _damage(f"array {name}"):
             return tensorstore().array(into).write(array[index] if index else array)
-        except TENSORSTORE_ERRORS as error:
-            raise DamageError(f"array {name}: {tensorstore_reason(error)}") from None
 
     def finish(self, future: Any, name: str, index: Index) -> None:
         """Wait for what `read` began.
@@ -203,13 +206,9 @@ class Reader:
         Raises:
             DamageError: A chunk is missing, or its checksum is wrong.
         """
-        try:
+        with _damage(f"array {name}, block {block_text(index)}"):
             future.result()
-            progress.store_block()
-        except TENSORSTORE_ERRORS as error:
-            place = ", ".join(f"{s.start}:{s.stop}" for s in index)
-            why = tensorstore_reason(error)
-            raise DamageError(f"array {name}, block [{place}]: {why}") from None
+        progress.store_block()
 
     def _path(self, name: str) -> str:
         base: str = "" if self._base["driver"] == "ocdbt" else self._base["path"]

@@ -7,6 +7,7 @@ and no process holds a whole array.
 import hashlib
 import json
 import os
+import platform
 import re
 import time
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from ..runtimes.runtime import Running, current
 from ..sharding import Index, NamedSharding
 from ..tree import Keys, path_text
 from . import format
-from .agree import Agreement, host, shared
+from .agree import Agreement, shared
 from .bucket import tensorstore
 from .commit import Writer, unwritable, writer_of
 from .folder import METADATA, STEP_METADATA, Folder, parse
@@ -146,7 +147,7 @@ def write(
 
         def sees() -> list[Any]:
             with unwritable(target):
-                return [host(), writer.sees(name)]
+                return [platform.node(), writer.sees(name)]
 
         agreement.round(what, sees, lambda rows: _shared(rows, target))
 
