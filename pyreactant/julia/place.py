@@ -20,6 +20,9 @@ SETUP = "run: pyreactant setup"
 INSTALL = "python -m pip install 'pyreactant[reactant]' && pyreactant setup"
 OLDEST = "1.10.3"
 """The oldest Julia that juliacall starts; Reactant and PythonCall run on any 1.10."""
+KEPT_OUT = ("jax", "jaxlib", "tensorflow")
+"""Packages that must not be imported where Julia runs. Reactant's Python extension imports them if
+it can, and two copies of XLA in one process crash."""
 RECORD = Path("pyreactant", "setup.json")
 """The record of `pyreactant setup`, in the folder of the Julia project."""
 
@@ -65,7 +68,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
             "pyreactant setup" if importlib.util.find_spec("juliacall") else INSTALL,
         )
     place = place_of(record)
-    if not is_executable(place.executable):
+    if not (os.access(place.executable, os.X_OK) and place.executable.is_file()):
         _raise_missing(f"the Julia of `pyreactant setup` ({record})", place.executable)
     if not (os.access(place.project, os.R_OK | os.X_OK) and place.project.is_dir()):
         _raise_missing(f"the Julia project of `pyreactant setup` ({record})", place.project)
@@ -205,11 +208,6 @@ def read_json(path: Path) -> Any:
         raise FileError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise _damage_error(path, f": {error}") from None
-
-
-def is_executable(path: Path) -> bool:
-    """Whether a path is a file that can be executed."""
-    return os.access(path, os.X_OK) and path.is_file()
 
 
 def _damage_error(path: Path, why: str = "") -> FileError:

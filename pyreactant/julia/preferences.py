@@ -8,7 +8,7 @@ and then (Julia)LocalPreferences.toml. The table's name is the one that the proj
 package's UUID in [deps], [extras] or [weakdeps]; without a name, Julia ignores the preferences.
 """
 
-import math
+import json
 import os
 import re
 import tomllib
@@ -104,14 +104,9 @@ def edit_toml(
 
 
 def same_toml(first: Any, second: Any) -> bool:
-    """Whether two TOML values are equal; nan equals nan."""
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return first.keys() == second.keys() and all(same_toml(first[k], second[k]) for k in first)
-    if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(same_toml, first, second))
-    if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
-        return math.isnan(second)
-    return type(first) is type(second) and bool(first == second)
+    """Whether two TOML values are equal; nan equals nan, and 1 is neither 1.0 nor true."""
+    texts = [json.dumps(value, sort_keys=True, default=repr) for value in (first, second)]
+    return texts[0] == texts[1]
 
 
 def _without_empty(content: dict[str, Any]) -> dict[str, Any]:

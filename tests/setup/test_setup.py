@@ -1,5 +1,6 @@
 """A setup installs what is missing, does nothing if all is done, and detects changes."""
 
+import hashlib
 import json
 import resource
 import tomllib
@@ -92,6 +93,17 @@ def test_our_julia_package_changed(here: Here) -> None:
 def test_a_lost_pointer_is_written_again(here: Here) -> None:
     here.run()
     (here.prefix / "share" / "pyreactant" / "julia.json").unlink()
+    assert here.run()["ran"] == ["record"]
+    assert here.place()["project"] == str(here.project)
+
+
+def test_a_damaged_pointer_of_the_user(here: Here) -> None:
+    """It comes before that of the environment, so it must go although that is right."""
+    here.run()
+    digest = hashlib.sha256(str(here.prefix).encode()).hexdigest()[:16]
+    own = here.folder / "home/.config/pyreactant/julia" / f"{digest}.json"
+    own.parent.mkdir(parents=True)
+    own.write_text("{")
     assert here.run()["ran"] == ["record"]
     assert here.place()["project"] == str(here.project)
 

@@ -1,6 +1,5 @@
 """An edit of valid TOML changes the value and keeps every other character."""
 
-import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -169,13 +168,6 @@ def test_what_is_no_toml_is_refused_with_its_line(
     except FileError as error:
         line = int(str(error).removeprefix(f"{path}, line ").split(":")[0])
         assert 1 <= line <= data.count(b"\n") + 1
-
-
-def test_same() -> None:
-    assert preferences.same_toml({"a": [math.nan, 1]}, {"a": [math.nan, 1]})
-    assert not preferences.same_toml({"a": 1}, {"a": 1.0})
-    assert not preferences.same_toml({"a": [1]}, {"a": [1, 2]})
-    assert not preferences.same_toml({"a": True}, {"a": 1})
 
 
 def test_what_cannot_be_edited_is_left(tmp_path: Path) -> None:

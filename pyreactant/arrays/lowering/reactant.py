@@ -83,7 +83,7 @@ def lower(name: str, question: Mapping[str, Any], timeout: float) -> ReactantMod
     )
     if "failed" in reply:
         raise from_data(reply["failed"])
-    return ReactantModule(reply["text"], reply["versions"], reply.get("results"))
+    return ReactantModule(reply["text"], reply["versions"], reply["results"])
 
 
 def environment() -> dict[str, str]:
@@ -116,11 +116,12 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
         # CPU devices do: the lowered module refers to partitions, not to devices.
         options = StartOptions(platform="cpu", num_cpu_devices=request["devices"])
         runtime.start(ProcessGroup(), options)
+        call, results = _call(runtime, request), None
         if "structure" in request:
-            text, results = runtime.write(_call(runtime, request))
-            return {"text": text, "results": results, "versions": runtime.versions()}
-        text = runtime.lower(_call(runtime, request)).text
-        return {"text": text, "versions": runtime.versions()}
+            text, results = runtime.write(call)
+        else:
+            text = runtime.lower(call).text
+        return {"text": text, "results": results, "versions": runtime.versions()}
     except PyReactantError as error:
         return {"failed": as_data(error)}
 

@@ -36,15 +36,14 @@ from .options import (
     Options,
     Report,
     check_variables,
-    check_version,
     is_version,
     julia_for,
     project_for,
-    silent,
     version_spec,
 )
 from .processes import (
     ask_juliapkg,
+    checked_version,
     child_environment,
     julia_version,
     juliapkg_command,
@@ -72,7 +71,7 @@ _LIBRARY = Path("libtpu", "libtpu.so")
 _PRECOMPILE = Path(__file__).with_name("precompile.jl")
 
 
-def setup(options: Options | None = None, report: Report = silent) -> Record:
+def setup(options: Options | None = None, report: Report = lambda *event: None) -> Record:
     """Install Julia and Reactant if they are missing, compile them, and record where they are.
 
     It is idempotent: if anything that the record depends on has changed, or the last call was
@@ -268,7 +267,7 @@ class Setup:
             message = str(answer.get("message", ""))
             raise self._error("installing Julia and its packages", message)
         executable = str(answer["executable"])
-        version = check_version(executable, julia_version(executable))
+        version = checked_version(executable)
         with writing(self.project, _ADVICE):
             discard_backup(self.project)
         self._report("resolve", "done", f"Julia {version} ({executable})")

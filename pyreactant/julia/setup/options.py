@@ -106,29 +106,6 @@ def version_spec(julia: str) -> str:
     return ("=" if count == 3 else "~") + julia
 
 
-def check_version(executable: str, version: str | None) -> str:
-    """The version of a Julia executable, if pyreactant can use it.
-
-    Args:
-        executable: The executable, for messages.
-        version: The version that it reports; None if it reports none.
-
-    Raises:
-        RequirementError: The executable is not Julia, or is too old.
-    """
-    if version is None:
-        raise RequirementError(
-            f"{executable} must be Julia, but does not answer --version as Julia does; "
-            "name another executable: pyreactant setup --julia EXECUTABLE"
-        )
-    if not at_least(version, OLDEST):
-        raise RequirementError(
-            f"Julia must be {OLDEST} or newer, got {version} ({executable}); name a "
-            "newer one, or a version for juliapkg to install: pyreactant setup --julia 1.11"
-        )
-    return version
-
-
 def project_for(options: Options, named: Place | None, default: Path) -> Path:
     """The project to set up: the named one, that of the last setup, or juliapkg's."""
     if options.project is not None:
@@ -160,7 +137,7 @@ def julia_for(options: Options, named: Place | None) -> str | None:
     if is_version(julia):
         version_spec(julia)
     else:
-        from .processes import julia_version  # here, as commands load this module at once
+        from .processes import checked_version  # here, as commands load this module at once
 
         executable = shutil.which(julia)
         if executable is None:
@@ -169,7 +146,7 @@ def julia_for(options: Options, named: Place | None) -> str | None:
                 "which is neither; name the file, or a version such as 1.11 for juliapkg to install"
             )
         julia = str(Path(executable).absolute())
-        check_version(julia, julia_version(julia))
+        checked_version(julia)
     if named is not None and julia != str(named.executable):
         raise _override_error(f"{EXECUTABLE}={named.executable}", f"the option julia={julia}")
     return julia
@@ -194,7 +171,3 @@ STAGES = {
     "record": "record",
 }
 """The stages in their order, with their titles."""
-
-
-def silent(stage: str, event: Event, text: str) -> None:
-    """Ignore the event."""

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from ...base import words
 from ...base.child import output_of, started
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
+from ...base.facts import at_least
+from ..place import KEPT_OUT, OLDEST
 
 _JULIAPKG = Path(__file__).with_name("juliapkg_child.py")
 _IMPORT_FOLDER = Path(__file__).resolve().parents[3]
 """The folder that this package is imported from; juliapkg must find our juliapkg.json there."""
 
 _GUARD = Path(__file__).with_name("guard.py")
-_KEPT_OUT = ("jax", "jaxlib", "tensorflow")
 
 
 def juliapkg_command(answer: Path, *task: str) -> list[str]:
@@ -73,6 +74,26 @@ def julia_version(executable: str) -> str | None:
     return match[1] if match else None
 
 
+def checked_version(executable: str) -> str:
+    """The version of a Julia executable, if pyreactant can use it.
+
+    Raises:
+        RequirementError: The executable is not Julia, or is too old.
+    """
+    version = julia_version(executable)
+    if version is None:
+        raise RequirementError(
+            f"{executable} must be Julia, but does not answer --version as Julia does; "
+            "name another executable: pyreactant setup --julia EXECUTABLE"
+        )
+    if not at_least(version, OLDEST):
+        raise RequirementError(
+            f"Julia must be {OLDEST} or newer, got {version} ({executable}); name a "
+            "newer one, or a version for juliapkg to install: pyreactant setup --julia 1.11"
+        )
+    return version
+
+
 def child_environment(folder: Path, changes: Mapping[str, str | None]) -> dict[str, str]:
     """The environment of a child process that starts Julia.
 
@@ -82,8 +103,7 @@ def child_environment(folder: Path, changes: Mapping[str, str | None]) -> dict[s
     """
     without = folder / "without"
     without.mkdir(parents=True, exist_ok=True)
-    for name in _KEPT_OUT:
-        # Reactant imports them into its own process if it can: two copies of XLA crash there.
+    for name in KEPT_OUT:
         text = f'raise ImportError("pyreactant keeps {name} out of the process of Julia")\n'
         (without / f"{name}.py").write_text(text)
     path = os.pathsep.join(filter(None, (str(without), os.environ.get("PYTHONPATH"))))

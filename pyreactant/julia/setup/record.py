@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ...base.errors import FileError, RequirementError
 from ...base.files import sync, write
-from ..place import EXECUTABLE, PROJECT, RECORD, pointers, read_json
+from ..place import EXECUTABLE, PROJECT, RECORD, find_record, pointers, read_json
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,8 @@ def read_stamp(project: Path) -> Stamp:
 
 def is_pointed_to(project: Path) -> bool:
     """Whether this Python environment finds the project's record."""
-    for pointer in pointers():
-        with contextlib.suppress(FileNotFoundError, FileError, TypeError, KeyError):
-            return Path(read_json(pointer)["record"]) == project / RECORD
+    with contextlib.suppress(FileError):  # a damaged pointer is none
+        return find_record() == project / RECORD
     return False
 
 

@@ -21,6 +21,7 @@ from ....base.child import output_of
 from ....base.errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
 from ....base.facts import at_least
 from ....julia.place import (
+    KEPT_OUT,
     LIBRARY,
     OLDEST,
     SETUP,
@@ -29,9 +30,6 @@ from ....julia.place import (
     find_place,
     package_folder,
 )
-
-# Two copies of XLA in one process crash, and Reactant's Python extension imports these packages.
-KEPT_OUT = ("jax", "jaxlib", "tensorflow")
 
 _module: Any = None
 _error_type: type[BaseException] = Exception  # juliacall's, once Julia runs
