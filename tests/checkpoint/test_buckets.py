@@ -285,14 +285,6 @@ def test_no_such_bucket(place: Place) -> None:
         fill(url, [1])
 
 
-@pytest.mark.parametrize("name", ["GS://bucket/x", "S3://bucket/x", "gs:bucket/x", "s3a:/b/x"])
-def test_what_is_meant_as_a_bucket(name: str) -> None:
-    """It becomes no folder of this machine."""
-    for folder in (name, Path(name)):
-        with pytest.raises(pr.FileError, match="of a bucket as gs://BUCKET/FOLDER"):
-            pr.Checkpoints(folder)
-
-
 def test_what_is_not_whole(place: Place) -> None:
     fill(place.url, [1, 2])
     (place.folder / "2" / COMMIT).write(None)
