@@ -181,25 +181,12 @@ def step_text(item: str, nanoseconds: int) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """What `METADATA` and `KEY_TYPES` say: the leaves, and how the arrays are stored.
+def read_tree(
+    text: str, key_types: Sequence[str], *, ocdbt: bool
+) -> tuple[list[Entry], dict[str, bool]]:
+    """The leaves in a checkpoint, and how their arrays are stored: the arguments of `Reader`.
 
-    Attributes:
-        entries: The leaves.
-        ocdbt: Whether the arrays are in a database, and not each in a folder.
-        zarr3: Their format, zarr 3 or 2.
-        complete: Whether all chunks are stored; older versions of Orbax left out chunks of zeros.
-    """
-
-    entries: tuple[Entry, ...]
-    ocdbt: bool
-    zarr3: bool
-    complete: bool
-
-
-def read_tree(text: str, key_types: Sequence[str], *, ocdbt: bool) -> Tree:
-    """The tree in a checkpoint.
+    Older versions of Orbax left out chunks of zeros.
 
     Args:
         text: The file `METADATA`.
@@ -224,9 +211,11 @@ def read_tree(text: str, key_types: Sequence[str], *, ocdbt: bool) -> Tree:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no entry {error}") from None
     said = data.get("use_ocdbt")
-    stored = ocdbt if said is None else bool(said)
-    complete = bool(data.get(_COMPLETE))
-    return Tree(tuple(entries), stored, bool(data.get("use_zarr3")), complete)
+    return entries, {
+        "ocdbt": ocdbt if said is None else bool(said),
+        "zarr3": bool(data.get("use_zarr3")),
+        "complete": bool(data.get(_COMPLETE)),
+    }
 
 
 def _entry(keys: Any, value: Any, impls: Mapping[str, str]) -> Entry:
@@ -361,16 +350,8 @@ def _of_body(body: Mapping[str, Any]) -> str:
     return digest(json.dumps(body, sort_keys=True).encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """What `DIGESTS` says, by name of the file and of the array."""
-
-    files: Mapping[str, str]
-    arrays: Mapping[str, str]
-
-
-def read_digests(data: bytes, where: str) -> Digests:
-    """Our file.
+def read_digests(data: bytes, where: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Our file: the digests by name of the file, and by name of the array.
 
     Raises:
         FileError: A newer version of pyreactant wrote it.
@@ -388,4 +369,4 @@ def read_digests(data: bytes, where: str) -> Digests:
             f"{where}: the checkpoint has version {version} of the format, and this pyreactant "
             f"reads up to {VERSION}; install a newer pyreactant"
         )
-    return Digests(body["files"], body["arrays"])
+    return body["files"], body["arrays"]

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,7 @@ from . import format
 from .agree import Agreement, shared
 from .bucket import tensorstore
 from .folder import METADATA, Folder, item_of, parse
-from .format import NUMBERS, Array, Digests, Entry, name_of
+from .format import NUMBERS, Array, Entry, name_of
 from .store import Ahead, DamageError, Reader
 
 _SHOWN = 20
@@ -45,14 +45,14 @@ class Item:
         folder: Its folder.
         entries: All leaves by their names.
         strings: All text by name.
-        digests: What our file says; None for a checkpoint that another tool wrote.
+        digests: Those of the arrays' descriptions; None if another tool wrote the checkpoint.
         reader: The arrays.
     """
 
     folder: Folder
     entries: dict[str, Entry]
     strings: dict[str, str]
-    digests: Digests | None
+    digests: Mapping[str, str] | None
     reader: Reader
 
     def arrays(self, names: Sequence[str]) -> dict[str, Array]:
@@ -61,7 +61,7 @@ class Item:
             described = self.reader.describe(names)
             if self.digests is not None:
                 for name, (_, text) in described.items():
-                    if format.digest(text) != self.digests.arrays.get(name):
+                    if format.digest(text) != self.digests.get(name):
                         raise DamageError(f"the description of array {name} has changed")
         return {name: array for name, (array, _) in described.items()}
 
@@ -106,7 +106,7 @@ def open_item(folder: Folder) -> Item:
         try:
             digests = _digests(folder)
             types = _key_types(folder / "array_metadatas")
-            tree = format.read_tree(
+            leaves, stored = format.read_tree(
                 (folder / METADATA).read_text("utf-8"),
                 types,
                 ocdbt=(folder / "manifest.ocdbt").is_file(),
@@ -117,9 +117,8 @@ def open_item(folder: Folder) -> Item:
             raise FileError(f"{folder}: cannot be read ({error.strerror or error})") from None
         except (ValueError, TypeError, RecursionError) as error:
             raise DamageError(f"its metadata cannot be read ({error})") from None
-    entries = {name_of(entry.keys): entry for entry in tree.entries}
-    how = {"ocdbt": tree.ocdbt, "zarr3": tree.zarr3, "complete": tree.complete}
-    return Item(folder, entries, texts, digests, Reader(folder, **how))
+    entries = {name_of(entry.keys): entry for entry in leaves}
+    return Item(folder, entries, texts, digests, Reader(folder, **stored))
 
 
 def _key_types(folder: Folder) -> list[str]:
@@ -131,20 +130,20 @@ def _key_types(folder: Folder) -> list[str]:
     return [path.read_text("utf-8") for path in paths if path.name.startswith("process_")]
 
 
-def _digests(folder: Folder) -> Digests | None:
-    """What our file says, after a comparison with all files that it names."""
+def _digests(folder: Folder) -> Mapping[str, str] | None:
+    """What our file says of the arrays, after a comparison with all files that it names."""
     path = folder / format.DIGESTS
     if not path.is_file():
         return None
-    digests = format.read_digests(path.read_bytes(), str(folder))
-    for name, digest in digests.files.items():
+    files, arrays = format.read_digests(path.read_bytes(), str(folder))
+    for name, digest in files.items():
         try:
             now = format.digest((folder / name).read_bytes())
         except FileNotFoundError:
             raise DamageError(f"the file {name} is missing") from None
         if now != digest:
             raise DamageError(f"the file {name} has changed since it was written")
-    return digests
+    return arrays
 
 
 def restore(folder: str | os.PathLike[str], like: Any = None, shardings: Any = None) -> Any:

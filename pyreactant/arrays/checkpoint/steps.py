@@ -1,5 +1,7 @@
 """`Checkpoints`: a folder of steps that one run writes, while its loop goes on."""
 
+import contextlib
+import operator
 import os
 import threading
 import time
@@ -348,16 +350,10 @@ def _no_save() -> threading.Event:
 
 
 def _whole(step: Any) -> int:
-    try:
-        if isinstance(step, bool):
-            raise TypeError
-        if (number := int(step.__index__())) < 0:  # its folder would be none of a step
-            raise TypeError
-    except (AttributeError, TypeError):
-        raise InvalidArgumentError(
-            f"step must be a whole number from 0, got {step!r:.100}"
-        ) from None
-    return number
+    with contextlib.suppress(TypeError):
+        if not isinstance(step, bool) and (number := operator.index(step)) >= 0:
+            return number  # the folder of a negative one would be none of a step
+    raise InvalidArgumentError(f"step must be a whole number from 0, got {step!r:.100}")
 
 
 def _read_back(folder: Folder, taken: Snapshot) -> None:
