@@ -13,7 +13,6 @@ import typer
 
 from ..arrays.text import hanging
 from ..base.errors import InvalidArgumentError, argument, code_of_signal
-from ..julia.setup.options import STAGES, Event
 from .command import App, AsJson, duration, examples
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ def setup(
     )
     from .console import working
 
-    with working("setting up Julia and Reactant") as tell:
-        record = set_up(options, lambda *event: tell(_shown(*event)))
+    with working("setting up Julia and Reactant"):
+        record = set_up(options)
     if as_json:
         print(json.dumps(record.to_dict(), indent=2))
     else:
@@ -119,14 +118,6 @@ def _lines(record: "Record") -> list[str]:
 
 def _libtpu(chosen: Mapping[str, str | None]) -> str:
     return f"{chosen['version'] or 'unknown version'}  {chosen['path']}"
-
-
-def _shown(stage: str, event: Event, text: str) -> str:
-    """What is being done, as the event of a setup says it."""
-    if event == "waits":
-        return f"waiting for {text}"
-    number = list(STAGES).index(stage) + 1
-    return f"{STAGES[stage]}, {number} of {len(STAGES)}: {text}"
 
 
 prefs = App(

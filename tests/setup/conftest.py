@@ -78,7 +78,7 @@ class Here:
     def run(
         self, settings: dict[str, str] | None = None, within: Sequence[str] = (), **options: Any
     ) -> dict[str, Any]:
-        """Set up, optionally within a command; return the record and its events, or the error."""
+        """Set up, optionally within a command; return the record or the error, and its steps."""
         ran = subprocess.run(
             [*within, *self.argv(**options)],
             env=self.environment(**(settings or {})),
@@ -92,7 +92,7 @@ class Here:
         assert isinstance(answer, dict), ran.stderr
         return {
             **answer,
-            "events": [json.loads(line) for line in lines[:-1]],
+            "steps": [json.loads(line) for line in lines[:-1]],
             "code": ran.returncode,
         }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyreactant.base.errors import PyReactantError
+from pyreactant.base.steps import told_to
 from pyreactant.julia import place
 
 # Calls with effects outside of this process; a kill can happen before each of them.
@@ -34,7 +35,7 @@ def _kill_at(step: int, every_step: bool, noted: Path) -> None:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Print a line for each event, then the record or the error as JSON."""
+    """Print what it does, then the record or the error, each as a line of JSON."""
     from pyreactant.julia.setup.install import setup
     from pyreactant.julia.setup.options import Options
 
@@ -49,7 +50,8 @@ def main(options: dict[str, Any]) -> None:
     if step is not None:
         _kill_at(step, every_step, Path(os.environ["STAND_IN"], "killed"))
     try:
-        record = setup(Options(**options), lambda *event: print(json.dumps(event), flush=True))
+        with told_to(lambda text: print(json.dumps(text), flush=True)):
+            record = setup(Options(**options))
     except PyReactantError as error:
         print(json.dumps({"error": type(error).__name__, "message": str(error)}))
         sys.exit(error.exit_code)

@@ -128,7 +128,6 @@ def test_a_project_without_reactant(here: Here) -> None:
         ({"gpu_version": "12.9"}, {}, "gpu_version needs gpu cuda or rocm"),
         ({"gpu": "cuda", "gpu_version": "new"}, {}, "must be a version such as 12.9, got 'new'"),
         ({"gpu": "none"}, {"REACTANT_GPU": "cuda"}, "REACTANT_GPU=cuda overrides the option none"),
-        ({"wait": -1}, {}, "wait must be 0 seconds or more, got -1"),
         ({"project": "/dev/null"}, {}, "project must be a folder, got the file /dev/null"),
         ({}, {"PYTHON_JULIACALL_EXE": "/bin/true"}, "must be set together"),
         ({}, {"PYTHON_JULIAPKG_PROJECT": "not/absolute"}, "must be an absolute path"),

@@ -24,18 +24,19 @@ def test_all_of_it(here: Here) -> None:
     assert record["preferences"] == {"xla_runtime": "IFRT", "gpu": None, "gpu_version": None}
     assert any(path.endswith("pyreactant/juliapkg.json") for path in record["requirements"])
     written = json.loads((here.project / "pyreactant" / "setup.json").read_text())
-    assert written == {k: v for k, v in record.items() if k not in ("ran", "events", "code")}
+    assert written == {k: v for k, v in record.items() if k not in ("ran", "steps", "code")}
     found = here.place()
     assert (found["executable"], found["project"]) == (here.julia, str(here.project))
-    states = [(stage, state) for stage, state, _ in record["events"] if state != "says"]
-    assert states == [(stage, state) for stage in ALL for state in ("starts", "done")]
-    assert any("Updating registry" in text for _, _, text in record["events"])
+    titles = ("preferences, 1", "Julia and its packages, 2", "compilation, 3", "record, 5")
+    told = [text.partition(": ")[0] for text in record["steps"]]
+    assert list(dict.fromkeys(told)) == [f"{title} of 5" for title in titles]
+    assert any("Updating registry" in text for text in record["steps"])
 
     before = _seconds()
     again = here.run({"STAND_IN_FAIL": "resolve"})  # it must not even start Julia
     assert _seconds() - before < 2
     assert again["ran"] == []
-    assert again["events"] == []
+    assert again["steps"] == []
     assert again["when"] == record["when"]
     assert here.asked() == ["resolve", "precompile"]
 
@@ -210,7 +211,8 @@ def test_libtpu(here: Here) -> None:
     chosen = here.run(tpu=True)
     library = here.project / "pyreactant" / "libtpu" / "libtpu" / "libtpu.so"
     assert chosen["libtpu"] == {"path": str(library), "version": "0.0.45"}, chosen
-    assert [text for stage, _, text in chosen["events"] if stage == "libtpu"] == [
+    told = [text.partition(": ") for text in chosen["steps"]]
+    assert [text for title, _, text in told if title == "libtpu, 4 of 5"] == [
         "finding or installing libtpu 0.0.45",
         "pip gets libtpu==0.0.45",
         f"0.0.45 (PyPI; Reactant 0.2.280 names the build 0.0.45.dev20260728), {library}",

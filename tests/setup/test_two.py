@@ -15,9 +15,9 @@ def test_the_second_waits_and_finds_it_done(here: Here) -> None:
     assert first.returncode == 0
     assert json.loads(output.splitlines()[-1])["ran"][-1] == "record"
     assert second["ran"] == []
-    [[_, state, text]] = second["events"]
-    assert state == "waits"
-    assert f"`pyreactant setup` (process {first.pid} on {os.uname().nodename}, since 20" in text
+    [text] = second["steps"]
+    who = f"`pyreactant setup` (process {first.pid} on {os.uname().nodename}, since 20"
+    assert text.startswith(f"waiting for {who}")
     assert here.asked() == ["resolve", "precompile"]
 
 

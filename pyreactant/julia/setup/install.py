@@ -18,6 +18,7 @@ from ..._version import __version__
 from ...base.errors import FileError, PyReactantError, RequirementError
 from ...base.facts import tpu_chips
 from ...base.files import project_lock, write, writing
+from ...base.steps import step
 from ..place import (
     LIBRARY,
     LIBTPU,
@@ -34,7 +35,6 @@ from ..preferences import NAMES, copies, edits, find, load_toml, local_file
 from .options import (
     GPU_VERSIONS,
     Options,
-    Report,
     check_variables,
     is_version,
     julia_for,
@@ -69,18 +69,26 @@ _ADVICE = "name a folder that can be written: pyreactant setup --project DIR"
 _LIBRARY = Path("libtpu", "libtpu.so")
 """The library in the package libtpu."""
 _PRECOMPILE = Path(__file__).with_name("precompile.jl")
+_STAGES = {
+    "preferences": "preferences",
+    "resolve": "Julia and its packages",
+    "precompile": "compilation",
+    "libtpu": "libtpu",
+    "record": "record",
+}
+"""The stages in their order, with their titles."""
 
 
-def setup(options: Options | None = None, report: Report = lambda *event: None) -> Record:
+def setup(options: Options | None = None) -> Record:
     """Install Julia and Reactant if they are missing, compile them, and record where they are.
 
     It is idempotent: if anything that the record depends on has changed, or the last call was
     killed, a call runs all stages. What Julia has installed and compiled it does not repeat. If
-    several processes call it at once, one works and the others wait for it.
+    several processes call it at once, one works and the others wait for it. `base.steps` tells
+    what it does.
 
     Args:
         options: What to set up; None for the settings of the last setup, otherwise the defaults.
-        report: Called with each event.
 
     Returns:
         The record; its `ran` is empty if there was nothing to do.
@@ -93,7 +101,7 @@ def setup(options: Options | None = None, report: Report = lambda *event: None) 
         DeadlineError: Another setup of this project does not end in time.
         PyReactantError: Julia failed; the message has the last lines of the log.
     """
-    work = Setup(options or Options(), report)
+    work = Setup(options or Options())
     record = work.current_record()
     if record is not None and is_pointed_to(work.project):
         return record
@@ -103,7 +111,7 @@ def setup(options: Options | None = None, report: Report = lambda *event: None) 
         "pyreactant setup",
         advice=_ADVICE,
         wait=work.options.wait,
-        waiting=lambda holder: report("", "waits", holder),
+        waiting=lambda holder: step(f"waiting for {holder}"),
     ):
         with writing(work.project, _ADVICE):
             restore_files(work.project)
@@ -121,13 +129,12 @@ class Setup:
         project: The folder of the Julia project.
     """
 
-    def __init__(self, options: Options, report: Report) -> None:
+    def __init__(self, options: Options) -> None:
         check_variables(options)
         named = named_place()
         self._package, self._requested_julia = package_folder(), julia_for(options, named)
         self._juliapkg = ask_juliapkg()
         self.options, self.project = options, project_for(options, named, self._juliapkg.project)
-        self._report = report
         self._folder = self.project / "pyreactant"
         self._log, self._answer = self._folder / "setup.log", self._folder / "answer"
         self._offline = options.offline or os.environ.get("PYTHON_JULIAPKG_OFFLINE") == "yes"
@@ -190,7 +197,7 @@ class Setup:
             Stamp(self._asked, self._digest(record)).write(self.project)
             record.write()
         pointer = point_to(self.project, record.executable)
-        self._report("record", "done", f"{self.project / RECORD}, found through {pointer}")
+        self._say(f"{self.project / RECORD}, found through {pointer}")
         return dataclasses.replace(record, ran=tuple(self._ran))
 
     def _digest(self, record: Record) -> str:
@@ -241,7 +248,7 @@ class Setup:
                 write(path, text.encode())
             changed = self._preference_edits()
         values = (f"{name} {value}" for name, value in self._preferences().items() if value)
-        self._report("preferences", "done", ", ".join(values))
+        self._say(", ".join(values))
 
     def _resolve(self) -> tuple[str, str]:
         """Find or install Julia and the packages; the executable and its version."""
@@ -270,7 +277,7 @@ class Setup:
         version = checked_version(executable)
         with writing(self.project, _ADVICE):
             discard_backup(self.project)
-        self._report("resolve", "done", f"Julia {version} ({executable})")
+        self._say(f"Julia {version} ({executable})")
         return executable, version
 
     def _precompile(self, executable: str) -> dict[str, Any]:
@@ -285,7 +292,7 @@ class Setup:
         if code != 0 or "reactant" not in answer:
             raise self._error("compiling for Julia")
         self._check_compiled(answer)
-        self._report("precompile", "done", f"Reactant {answer['reactant']}")
+        self._say(f"Reactant {answer['reactant']}")
         return answer
 
     def _check_compiled(self, compiled: Mapping[str, Any]) -> None:
@@ -330,7 +337,7 @@ class Setup:
                 f"libtpu must be at {path}, but is not; remove {folder}, or set {LIBRARY} to a "
                 "libtpu.so, then run it again"
             )
-        self._report("libtpu", "done", f"{describe_libtpu({LIBRARY: str(path)})}, {path}")
+        self._say(f"{describe_libtpu({LIBRARY: str(path)})}, {path}")
         return {"path": str(path), "version": version_beside(path)}
 
     def _install_libtpu(self, folder: Path) -> Path:
@@ -350,13 +357,18 @@ class Setup:
                 f"set {LIBRARY} to a libtpu.so"
             )
         argv = [*install, "--no-deps", "--upgrade", "--target", str(folder), release]
-        if self._run_logged("libtpu", argv, dict(os.environ)) != 0:
+        if self._run_logged(argv, dict(os.environ)) != 0:
             raise self._error(f"installing {release}")
         return folder / _LIBRARY
 
     def _begin(self, stage: str, activity: str) -> None:
         self._ran.append(stage)
-        self._report(stage, "starts", activity)
+        self._say(activity)
+
+    def _say(self, text: str) -> None:
+        """Tell what the stage does that was begun last."""
+        number = list(_STAGES).index(self._ran[-1])
+        step(f"{_STAGES[self._ran[-1]]}, {number + 1} of {len(_STAGES)}: {text}")
 
     def _error(self, activity: str, message: str = "") -> PyReactantError:
         """The error for the last child, which failed."""
@@ -374,7 +386,7 @@ class Setup:
         """Run a command; its exit code and its answer."""
         with writing(self.project, _ADVICE):
             self._answer.unlink(missing_ok=True)
-            code = self._run_logged(stage, argv, child_environment(self._folder, changes))
+            code = self._run_logged(argv, child_environment(self._folder, changes))
         try:
             read = load_toml if stage == "precompile" else read_json
             return code, dict(read(self._answer))
@@ -383,13 +395,11 @@ class Setup:
         finally:
             self._answer.unlink(missing_ok=True)
 
-    def _run_logged(self, stage: str, argv: list[str], environment: Mapping[str, str]) -> int:
+    def _run_logged(self, argv: list[str], environment: Mapping[str, str]) -> int:
         with self._log.open("a") as log:
             self._start = log.tell()
             log.write(f"$ {shlex.join(argv)}\n")
-        return run_logged(
-            argv, environment, self._log, lambda line: self._report(stage, "says", line)
-        )
+        return run_logged(argv, environment, self._log, self._say)
 
 
 def _installed_libtpu(folder: Path) -> Path | None:

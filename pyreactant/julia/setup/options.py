@@ -1,18 +1,18 @@
-"""The options of `pyreactant setup`, their checks, the project and Julia they mean, its stages."""
+"""The options of `pyreactant setup`, their checks, and the project and Julia that they mean."""
 
 import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from ...base.facts import at_least
 from ...base.files import LOCK_WAIT
 from ..place import EXECUTABLE, OLDEST, PROJECT, Place, find_record
+from .processes import checked_version
 
 GPU_VERSIONS = {"none": None, "cuda": "12.9", "rocm": "7.1"}
 """The default version of the libraries of each kind of GPU; Reactant has no default if the kind is
@@ -63,10 +63,6 @@ class Options:
                     f"{argument('gpu_version')} must be a version such as 12.9, got "
                     f"{self.gpu_version!r}"
                 )
-        if self.wait < 0:
-            raise InvalidArgumentError(
-                f"{argument('wait')} must be 0 seconds or more, got {self.wait:g}"
-            )
         if self.project is not None and self.project.exists() and not self.project.is_dir():
             raise InvalidArgumentError(
                 f"{argument('project')} must be a folder, got the file {self.project}"
@@ -137,8 +133,6 @@ def julia_for(options: Options, named: Place | None) -> str | None:
     if is_version(julia):
         version_spec(julia)
     else:
-        from .processes import checked_version  # here, as commands load this module at once
-
         executable = shutil.which(julia)
         if executable is None:
             raise RequirementError(
@@ -154,20 +148,3 @@ def julia_for(options: Options, named: Place | None) -> str | None:
 
 def _override_error(named: str, option: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{named} overrides {option}; unset {PROJECT} and {EXECUTABLE}")
-
-
-Event = Literal["waits", "starts", "says", "done"]
-"""The setup `waits` for the holder of the lock; a stage `starts`, `says` a line of output, is
-`done`."""
-
-Report = Callable[[str, Event, str], None]
-"""A function that gets each event: the stage, the event, and a text for people."""
-
-STAGES = {
-    "preferences": "preferences",
-    "resolve": "Julia and its packages",
-    "precompile": "compilation",
-    "libtpu": "libtpu",
-    "record": "record",
-}
-"""The stages in their order, with their titles."""
