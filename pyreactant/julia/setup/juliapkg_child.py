@@ -4,7 +4,6 @@ It imports nothing of pyreactant, so that juliapkg always sees the same Python p
 JSON in the file that the first argument names.
 """
 
-import contextlib
 import hashlib
 import importlib.util
 import json
@@ -22,19 +21,13 @@ def look() -> dict[str, Any]:
     absent = [n for n in ("juliapkg", "juliacall") if importlib.util.find_spec(n) is None]
     if absent:
         return {"absent": absent}
-    from juliapkg.state import STATE  # its public names resolve first
+    from juliapkg.deps import deps_files  # its public names resolve first
+    from juliapkg.state import STATE
 
-    return {"project": STATE["project"], "files": requirements()}
-
-
-def requirements() -> dict[str, str]:
-    """Digests of the juliapkg.json files of all installed packages."""
-    files = {}
-    for entry in map(Path, sys.path):
-        for path in (entry / "juliapkg.json", *sorted(entry.glob("*/juliapkg.json"))):
-            with contextlib.suppress(OSError):
-                files[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return files
+    own = Path(STATE["deps"]).absolute()  # which `resolve` changes
+    paths = [path for path in map(Path, deps_files()) if path != own]
+    files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {"project": STATE["project"], "files": files}
 
 
 def resolve(julia: str | None, force: bool, any_version: bool) -> dict[str, Any]:
