@@ -47,3 +47,9 @@ def moved(tile: Index, block: Index, other: Index) -> Index:
         slice(t.start - b.start + o.start, t.stop - b.start + o.start)
         for t, b, o in zip(tile, block, other, strict=True)
     )
+
+
+def pieces(part: slice, length: int) -> list[slice]:
+    """Slices of a length that cover a range."""
+    starts = range(part.start, part.stop, length)
+    return [slice(start, min(start + length, part.stop)) for start in starts]

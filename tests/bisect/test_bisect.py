@@ -194,7 +194,6 @@ def test_a_full_disk_is_not_a_failure_of_the_program(tmp_path: Path) -> None:
         (LAYERS, ["--bad", "speed=2"], "--bad must be platform=cpu|gpu|tpu, flags=--xla_"),
         (LAYERS, ["--bad", "platform=cpu", "--timeout", "1s"], "the same command goes on there"),
         (LAYERS, [], "a program needs the way that is wrong, such as --bad platform=cpu"),
-        (LAYERS, ["--bad", "platform=cpu", "--good", "platform=cpu"], "are the same way"),
         (LAYERS, ["--bad", "python=aborts"], "does not start here (crash): SIGABRT"),
         (
             LAYERS,

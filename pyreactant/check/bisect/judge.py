@@ -115,8 +115,8 @@ class Ways:
     """Runs modules, each way in a process of its own.
 
     Args:
-        folder: See `folder`.
-        devices: Virtual CPU devices of each process, see `devices`.
+        folder: The folder.
+        devices: Virtual CPU devices of each process.
         each: Seconds that a module may take.
         until: When all must be done, by `time.monotonic`.
 

@@ -1,4 +1,4 @@
-"""Which of the compiler's passes a failure needs: they are switched off by halves."""
+"""The smallest part of a list, of passes or operations, for which a condition holds: by halves."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -6,7 +6,6 @@ devices compares the operands with their sources by digests, and multiplies ther
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from ..bounds.compare import compare
 from ..bounds.expected import Expected
 from ..bounds.model import EXACT, Model, Tolerance, product_tolerance
 from ..bounds.verdict import Verdict, join
+from ..regions import pieces
 from .freivalds import freivalds
 from .on_devices import check_on_devices
 from .operands import misplaced
@@ -183,7 +183,8 @@ def _float_block(x: Source, y: Source, index: Index, tolerance: Tolerance) -> Ex
     value: Any = np.zeros(shape)
     x_squares, y_squares = np.zeros(shape[0]), np.zeros(shape[1])
     with np.errstate(all="ignore"):
-        for part in _cut(x.shape[1], max(sum(shape), 1) * 16):
+        step = max(1, _TILE_BYTES // (16 * max(sum(shape), 1)))
+        for part in pieces(slice(0, x.shape[1]), step):
             a, b = wide(x.read((rows, part))), wide(y.read((part, columns)))
             value = value + a @ b
             x_squares += np.square(np.abs(a)).sum(axis=1)
@@ -197,11 +198,6 @@ def _float_block(x: Source, y: Source, index: Index, tolerance: Tolerance) -> Ex
             usual=tolerance.usual * scale + tolerance.absolute,
             may_overflow=scale >= tolerance.largest,
         )
-
-
-def _cut(k: int, bytes_per_k: int) -> Iterable[slice]:
-    step = max(1, _TILE_BYTES // bytes_per_k)
-    return (slice(start, min(start + step, k)) for start in range(0, k, step))
 
 
 def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:

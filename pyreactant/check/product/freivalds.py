@@ -27,6 +27,7 @@ from ...base.counted import counted
 from ...base.facts import usable_cores
 from ..bounds.model import Tolerance
 from ..bounds.verdict import FREIVALDS, Verdict, worst_of
+from ..regions import pieces
 
 VECTORS = 8
 _DEVIATIONS = 7.0  # a right row fails once in 2e10
@@ -122,8 +123,8 @@ def _shard_tiles(shards: list[Shard]) -> Iterator[_Tile]:
 def _cut(index: Index) -> Iterator[Index]:
     rows, columns = index
     step = max(1, _TILE_BYTES // (8 * max(1, columns.stop - columns.start)))
-    for start in range(rows.start, rows.stop, step):
-        yield slice(start, min(start + step, rows.stop)), columns
+    for part in pieces(rows, step):
+        yield part, columns
 
 
 def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -> _Sums:

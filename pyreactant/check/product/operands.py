@@ -20,6 +20,7 @@ from ...arrays.source import Source
 from ...arrays.text import block_text
 from ...base.facts import usable_cores
 from ..bounds.verdict import ON_DEVICES, Verdict
+from ..regions import pieces
 
 _TILE_WORDS = 2**18  # stay in a core's cache
 
@@ -63,11 +64,8 @@ def _digest(source: Source, index: Index) -> int:
     """The digest of a block of the source, tile by tile."""
     rows, columns = index
     step = max(1, _TILE_WORDS // max(1, columns.stop - columns.start))
-    tiles = [
-        slice(start, min(start + step, rows.stop)) for start in range(rows.start, rows.stop, step)
-    ]
     with ThreadPoolExecutor(usable_cores()) as pool:
-        return sum(pool.map(partial(_of_tile, source, index), tiles)) % 2**32
+        return sum(pool.map(partial(_of_tile, source, index), pieces(rows, step))) % 2**32
 
 
 def _of_tile(source: Source, index: Index, rows: slice) -> int:

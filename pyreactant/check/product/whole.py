@@ -15,6 +15,7 @@ import numpy as np
 
 from ...arrays.mixed import mixed
 from ...arrays.program import Program
+from ..regions import pieces
 
 LARGEST = 2**24
 """Up to here float32 has every whole number."""
@@ -58,10 +59,10 @@ class Whole:
         """The matrix times a vector of uint32, modulo 2**32."""
         step = max(1, _TILE // max(1, self.shape[1]))
         parts = [
-            (self.rows(start, min(start + step, self.shape[0])).astype(np.uint32) * vector).sum(
+            (self.rows(some.start, some.stop).astype(np.uint32) * vector).sum(
                 axis=1, dtype=np.uint32
             )
-            for start in range(0, self.shape[0], step)
+            for some in pieces(slice(0, self.shape[0]), step)
         ]
         return np.concatenate(parts)
 

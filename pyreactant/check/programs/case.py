@@ -380,9 +380,3 @@ class Case:
         if self.oracle is not None and self.oracle.elements is not None:
             return self.oracle.elements(output, index, shapes)
         return sum(map(elements_of, (index, *self.needs(output, index, shapes))))
-
-
-def pieces(part: slice, length: int) -> list[slice]:
-    """Slices of a length that cover a range."""
-    starts = range(part.start, part.stop, length)
-    return [slice(start, min(start + length, part.stop)) for start in starts]

@@ -12,9 +12,9 @@ from ...arrays.sharding import Index
 from ..bounds.rules.products import Float32Products, norms
 from ..bounds.rules.reductions import squares
 from ..bounds.tracked import Tracked
-from ..regions import elements_of
+from ..regions import elements_of, pieces
 from .build import Subscripts, all_reduce, subscript_case
-from .case import Inputs, Layout, Oracle, Shape, pieces
+from .case import Inputs, Layout, Oracle, Shape
 
 
 def perceptron(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:

@@ -9,8 +9,9 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
 from ..bounds.rules.reductions import sum_of
+from ..regions import pieces
 from .build import NUMBERS, Subscripts, subscript_case
-from .case import Inputs, Layout, Oracle, Shape, pieces
+from .case import Inputs, Layout, Oracle, Shape
 
 
 def _kept(x: Any) -> Any:

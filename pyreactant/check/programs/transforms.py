@@ -9,9 +9,9 @@ from ...arrays.domain import ALL_EXPONENTS, Domain
 from ...arrays.sharding import Index
 from ..bounds.rules.reductions import squares
 from ..bounds.tracked import Tracked
-from ..regions import elements_of
+from ..regions import elements_of, pieces
 from .build import Subscripts, exchanged, subscript_case
-from .case import Inputs, Oracle, Shape, pieces
+from .case import Inputs, Oracle, Shape
 
 
 def fft(x: Any) -> Any:
