@@ -85,7 +85,8 @@ value = job.result()
 value.max()  # large arrays are mapped: their bytes come with their use
 read = time.perf_counter() - began
 began = time.perf_counter()
-_values.write(here / "written", value, "the value")
+encoder = _values.Encoder("the value")
+_values.write(here / "written", encoder.encode(value), encoder.arrays)
 written = time.perf_counter() - began
 began = time.perf_counter()
 shutil.copyfile(here / "written" / "0.npy", here / "copied")

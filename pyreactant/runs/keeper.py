@@ -29,7 +29,17 @@ from ..base.files import cache_folder
 from ..base.say import say
 from ..base.settings import JOB
 from ..process.group import resolve
-from .record import Record, Status, create, load, private_file, private_folder, release, written
+from .record import (
+    CANCELLED,
+    Record,
+    Status,
+    create,
+    load,
+    private_file,
+    private_folder,
+    release,
+    written,
+)
 
 _TICK = 0.1
 _ROOM = 600.0
@@ -113,7 +123,7 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
         why = f"the keeper failed: {type(error).__name__}: {error}"
         status = Status("failed", why, ExitCode.FAILED)
     if record.cancelling and status.state != "done":
-        status = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
+        status = CANCELLED
     try:
         return _write_last(record, status)
     except FileError:  # the record was removed, and nobody asks any more

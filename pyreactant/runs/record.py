@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import FileError, RequirementError, StateError
+from ..base.errors import ExitCode, FileError, RequirementError, StateError
 from ..base.files import check_home, replacing, state_folder
 from .spec import is_made_of
 
@@ -81,6 +81,9 @@ class Status:
     def ended(self) -> bool:
         """Whether the state is final."""
         return self.state in ENDED
+
+
+CANCELLED = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,17 @@ class Record:
             with contextlib.suppress(OSError):
                 _write(self.folder / "state.json", dataclasses.asdict(status))
         return status
+
+    def write_gone(self, why: str) -> Status:
+        """Write that nothing keeps the job any more: it is cancelled if it was to end, else lost.
+
+        Returns:
+            How it stands.
+        """
+        if self.cancelling:
+            why = f"{CANCELLED.reason}; {why}"
+            return self.write_status(dataclasses.replace(CANCELLED, reason=why))
+        return self.write_status(Status("lost", why, ExitCode.LOST))
 
     def _delete_secrets(self) -> None:
         for name in SECRETS:
@@ -489,14 +503,8 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
 
 def _content(path: str) -> bytes:
     """The content of a small file; pathlib would take half of the time of a long list."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(descriptor, 1 << 16):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.readall()
 
 
 def _owner(folder: Path) -> str:

@@ -102,11 +102,11 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
     """
     check_not_importing()
     target = _target(spec)
-    work = _work(spec, target)
+    work = check(spec)
+    if work.call.kind == "julia":
+        target.check_julia(work.call.program[0])
     target.check()
-    record = create(
-        work.call.text, target.kind, target.settings(), **_noted(spec, work.call, work.variables)
-    )
+    record = create(work.call.text, target.kind, target.settings(), **_noted(spec, work))
     try:
         work.write(record, target)
         say(f"job {record.id} on {target.kind}, {work.code}")
@@ -144,7 +144,9 @@ def write_manifest(spec: RunSpec, file: Path) -> str:
     if not isinstance(target, Kubernetes):
         raise InvalidArgumentError("a manifest is for a run on kubernetes; add --on kubernetes")
     target.check_settings()
-    work = _work(spec, target)
+    work = check(spec)
+    if work.call.kind == "julia":
+        target.check_julia(work.call.program[0])
     with tempfile.TemporaryDirectory() as folder:
         made = Record(
             folder=Path(folder),
@@ -172,7 +174,7 @@ def _write_new(file: Path, content: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     """What a run needs, checked but not yet copied.
 
     Attributes:
@@ -193,19 +195,46 @@ class _Work:
 
     def write(self, record: Record, target: Target) -> None:
         """Write the folder `work` of a record."""
-        _prepare(record, self.call, self.code, target)
         with written(record.work):
-            values.write_encoded(record.work / "arguments", self.tree, self.arrays)
+            private_folder(record.work)
+        self.code.copy(record.work / "code")
+        cwd = self.code.inside(Path.cwd().resolve())
+        call = json.dumps({**self._what(cwd), "store": target.value_store(record)})
+        with written(record.work):
+            private_folder(record.work / "code" / cwd)  # it may have none of the files
+            values.write(record.work / "arguments", self.tree, self.arrays)
+            files = {"call.json": call.encode()}
             if self.variables:
-                with private_file(record.work / "env.json") as file:
-                    file.write(json.dumps(self.variables).encode())
+                files["env.json"] = json.dumps(self.variables).encode()
             if self.needed is not None:
-                with private_file(record.work / "requirements.txt") as file:
-                    file.write(self.needed)
+                files["requirements.txt"] = self.needed
+            for name, content in files.items():
+                with private_file(record.work / name) as file:
+                    file.write(content)
+
+    def _what(self, cwd: str) -> dict[str, Any]:
+        """What is to run in a folder of the copy, as the worker reads it."""
+        call, code = self.call, self.code
+        file = None if call.file is None else code.inside(resolved(call.file))
+        program = list(call.program)
+        if program and file is not None:
+            program[call.script] = os.path.relpath(file, cwd)
+            if call.kind == "command" and os.sep not in program[0]:
+                program[0] = f"./{program[0]}"  # else the PATH may have another one of that name
+        return {
+            "text": call.text,
+            "file": file,
+            "module": call.module,
+            "name": call.name,
+            "program": program,
+            "kind": call.kind,
+            "root": None if call.root is None else code.inside(call.root.resolve()),
+            "cwd": cwd,
+        }
 
 
-def _work(spec: RunSpec, target: Target) -> _Work:
-    """Check what a run needs."""
+def check(spec: RunSpec) -> Work:
+    """Check what a run needs, wherever it runs."""
     call = resolve(spec.what)
     if call.program and (spec.arguments or spec.named):
         raise InvalidArgumentError("a program has its arguments in its list of words")
@@ -221,19 +250,17 @@ def _work(spec: RunSpec, target: Target) -> _Work:
     needed = _requirements(spec.requirements)
     code = find_code(call, spec.copies)
     check_imports(call, code)
-    if call.kind == "julia":
-        target.check_julia(call.program[0])
-    return _Work(call, code, tree, encoder.arrays, variables, needed)
+    return Work(call, code, tree, encoder.arrays, variables, needed)
 
 
-def _noted(spec: RunSpec, call: Call, variables: Iterable[str]) -> dict[str, Any]:
+def _noted(spec: RunSpec, work: Work) -> dict[str, Any]:
     """What `Record.spec` holds."""
     return {
-        "program": list(call.program),
-        "kind": call.kind,
+        "program": list(work.call.program),
+        "kind": work.call.kind,
         "copies": [str(path) for path in spec.copies],
         "requirements": None if spec.requirements is None else str(spec.requirements),
-        "env": sorted(variables),
+        "env": sorted(work.variables),
         "out": None if spec.out is None else str(Path(spec.out).absolute()),
     }
 
@@ -254,13 +281,9 @@ def plan(spec: RunSpec) -> str:
     """What `start` would copy and ask for, as text; nothing is started."""
     target = _target(spec)
     target.check_settings()
-    call = resolve(spec.what)
-    noted = _noted(spec, call, chosen(spec.env))
-    _requirements(spec.requirements)
-    code = find_code(call, spec.copies)
-    check_imports(call, code)
-    record = draft(call.text, target.kind, target.settings(), **noted)
-    return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
+    work = check(spec)
+    record = draft(work.call.text, target.kind, target.settings(), **_noted(spec, work))
+    return f"# {work.call.text} on {target.kind}, {work.code}\n{target.plan(record)}"
 
 
 def _target(spec: RunSpec) -> Target:
@@ -300,35 +323,6 @@ def _requirements(file: str | Path | None) -> bytes | None:
         raise FileError(
             f"{argument('requirements')} {str(file)!r} cannot be read ({error.strerror})"
         ) from None
-
-
-def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
-    """Copy the code, and write what is to run."""
-    with written(record.work):
-        private_folder(record.work)
-    code.copy(record.work / "code")
-    cwd = code.inside(Path.cwd().resolve())
-    with written(record.work):
-        private_folder(record.work / "code" / cwd)  # it may have none of the files
-    file = None if call.file is None else code.inside(resolved(call.file))
-    program = list(call.program)
-    if program and file is not None:
-        program[call.script] = os.path.relpath(file, cwd)
-        if call.kind == "command" and os.sep not in program[0]:
-            program[0] = f"./{program[0]}"  # else the PATH may have another one of that name
-    data = {
-        "text": call.text,
-        "file": file,
-        "module": call.module,
-        "name": call.name,
-        "program": program,
-        "kind": call.kind,
-        "root": None if call.root is None else code.inside(call.root.resolve()),
-        "cwd": cwd,
-        "store": target.value_store(record),
-    }
-    with written(record.work), private_file(record.work / "call.json") as opened:
-        opened.write(json.dumps(data).encode())
 
 
 class Remote:

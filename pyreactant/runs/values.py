@@ -171,28 +171,17 @@ class Encoder:
         return InvalidArgumentError(f"{self._what}{path} cannot travel: {why}")
 
 
-def write(folder: Path, value: Any, what: str, gather: Gather | None = None) -> int:
+def write(folder: Path, tree: Any, arrays: list[Any]) -> None:
     """Write a tree into a new folder, which appears when it is whole.
 
     Args:
         folder: The folder; what is there is replaced.
-        value: The tree.
-        what: What the tree is, for messages.
-        gather: As for `Encoder`.
-
-    Returns:
-        Size of the arrays in bytes.
+        tree: The tree, encoded.
+        arrays: Its arrays; an `Encoder` makes both.
 
     Raises:
-        InvalidArgumentError: A part cannot travel; nothing was written.
         OSError: The disk is full, or the folder cannot be written.
     """
-    encoder = Encoder(what, gather)
-    return write_encoded(folder, encoder.encode(value), encoder.arrays)
-
-
-def write_encoded(folder: Path, tree: Any, arrays: list[Any]) -> int:
-    """Write what an `Encoder` made; as `write`."""
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     private_folder(partial)
@@ -207,7 +196,6 @@ def write_encoded(folder: Path, tree: Any, arrays: list[Any]) -> int:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return sum(int(array.nbytes) for array in arrays)
 
 
 def read(folder: Path) -> Any:

@@ -47,7 +47,7 @@ def main() -> None:
     if call["root"] is not None:
         sys.path[0] = str(work / "code" / call["root"])
     function = _find(call, work)
-    from .values import Encoder, read, store, write_encoded
+    from .values import Encoder, read, store, write
 
     given = read(work / "arguments")
     process = os.getpid()
@@ -61,7 +61,7 @@ def main() -> None:
     if int(os.environ.get(INDEX) or 0) == 0:
         with written(out):
             private_folder(out)
-            write_encoded(out / "value", tree, encoder.arrays)
+            write(out / "value", tree, encoder.arrays)
         if call.get("store"):
             from ..base.storage import Folder, login_of_machine
 

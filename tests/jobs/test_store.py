@@ -12,9 +12,8 @@ import pytest
 import pyreactant as pr
 from pyreactant.base.storage import FORM_IN_WORDS
 from pyreactant.runs import record as _record
-from pyreactant.runs import submit, values
-from pyreactant.runs.call import resolve
-from pyreactant.runs.code import find_code
+from pyreactant.runs import submit
+from pyreactant.runs.spec import RunSpec
 from tests.checkpoint.buckets import Storage, cloud_storage
 from tests.harness import environment
 
@@ -45,12 +44,10 @@ def target(store: str = "gs://bucket/values/") -> pr.targets.TPU:
 
 def submitted() -> pr.Job:
     """A job whose keeper was killed as soon as it had started its slices."""
-    call, on = resolve("train.py:main"), target()
-    record = _record.create(call.text, on.kind, on.settings())
-    submit._prepare(record, call, find_code(call), on)
-    encoder = values.Encoder("the argument")
-    tree = encoder.encode({"args": [4], "kwargs": {}})
-    values.write_encoded(record.work / "arguments", tree, encoder.arrays)
+    on = target()
+    work = submit.check(RunSpec(what="train.py:main", on=on, arguments=[4]))
+    record = _record.create(work.call.text, on.kind, on.settings())
+    work.write(record, on)
     record.write_status(_record.Status("running"))
     _record.release(record)
     return pr.Job(record)

@@ -72,9 +72,13 @@ ARRAYS = [
 ]
 
 
+def write(folder: Path, value: Any) -> None:
+    encoder = values.Encoder("the value")
+    values.write(folder, encoder.encode(value), encoder.arrays)
+
+
 def test_arrays(tmp_path: Path) -> None:
-    size = values.write(tmp_path / "value", ARRAYS, "the value")
-    assert size == sum(np.asarray(array).nbytes for array in ARRAYS)
+    write(tmp_path / "value", ARRAYS)
     for array, found in zip(ARRAYS, values.read(tmp_path / "value"), strict=True):
         assert type(found) is type(array)
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
@@ -94,7 +98,7 @@ def test_large_arrays_belong_to_who_reads_them(tmp_path: Path) -> None:
     for local in (values._LOCAL, frozenset[str]()):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(values, "_LOCAL", local)
-            values.write(tmp_path / "value", LARGE, "the value")
+            write(tmp_path / "value", LARGE)
             for array in values.read(tmp_path / "value"):
                 array[...] = 0
             again = values.read(tmp_path / "value")
@@ -142,7 +146,7 @@ def test_a_key_of_jax_random(backend: str) -> None:
 
 
 def test_huge_whole_numbers(tmp_path: Path) -> None:
-    values.write(tmp_path / "value", {"n": 10**5000}, "the value")
+    write(tmp_path / "value", {"n": 10**5000})
     assert values.read(tmp_path / "value")["n"] == 10**5000
 
 
@@ -150,7 +154,7 @@ def test_a_value_appears_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "value"
     with pytest.raises(pr.FileError, match="absent or cut short"):
         values.read(folder)
-    values.write(folder, [np.zeros(4)], "the value")
+    write(folder, [np.zeros(4)])
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     for length in (140, 1, 0):
@@ -166,7 +170,7 @@ def test_a_value_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    values.write(tmp_path / "value", [np.zeros(4)], "the value")
+    write(tmp_path / "value", [np.zeros(4)])
     np.save(tmp_path / "value" / "0.npy", np.array([print]), allow_pickle=True)
     with pytest.raises(pr.FileError, match="damaged"):
         values.read(tmp_path / "value")

@@ -6,12 +6,12 @@ import shlex
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
 from ...base.duration import seconds_word
-from ...base.errors import DeadlineError, ExitCode, FileError
+from ...base.errors import DeadlineError, FileError
 from ...base.files import is_full
 from ...base.say import Repeated
 from ...base.settings import JOB
@@ -83,26 +83,15 @@ def kept_status(record: Record) -> Status:
     if status.ended:
         return status
     if record.host != os.uname().nodename:
-        where = f"its keeper is on {record.host}; ask there"
-        return Status(status.state, where, status.exit_code, status.since)
+        return replace(status, reason=f"its keeper is on {record.host}; ask there")
     if record.is_kept():
         if not status.reason and is_full(record.folder):
             why = f"the disk of {record.folder} is full; free some space"
-            return Status(status.state, why, status.exit_code, status.since)
+            return replace(status, reason=why)
         return status
-    status = record.status()  # it may have ended between the two
-    if status.ended:
-        return status
-    why = (
-        "the submitting process ended before the job was started"
-        if status.state == "requested"
-        else "its keeper was killed"
-    )
-    if record.cancelling:
-        return record.write_status(
-            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-        )
-    return record.write_status(Status("lost", why, ExitCode.LOST))
+    if record.status().state == "requested":
+        return record.write_gone("the submitting process ended before the job was started")
+    return record.write_gone("its keeper was killed")
 
 
 def cancel_kept(

@@ -42,6 +42,7 @@ from ..keeper import (
     running_once,
 )
 from ..record import (
+    CANCELLED,
     Record,
     Status,
     load,
@@ -124,7 +125,6 @@ _BY_SLURM = {
 }
 """How a job ended that Slurm itself ended, by the state that Slurm shows."""
 
-_BY_USER = Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
 _BY_REASON = {"NodeDown": _BY_SLURM["NODE_FAIL"], "TimeLimit": _BY_SLURM["TIMEOUT"]}
 """The same by Slurm's reason, which shows while Slurm still ends the job."""
 
@@ -148,6 +148,10 @@ class Slurm(Target):
     """
 
     kind: ClassVar[str] = "slurm"
+    least: ClassVar[Mapping[str, int]] = {
+        **Target.least,
+        **dict.fromkeys(("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task"), 1),
+    }
     nodes: int = option(1, "Number of nodes.", "Devices")
     tasks_per_node: int = option(1, "Number of processes per node.", "Slurm")
     gpus_per_node: int | None = option(None, "GPUs of each node.", "Devices")
@@ -172,10 +176,6 @@ class Slurm(Target):
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
         super().check_settings()
-        for name in ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
         least, count = self.min_processes, self.nodes * self.tasks_per_node
         if least is not None and not (1 <= least <= count and self.max_restarts):
             raise InvalidArgumentError(
@@ -258,7 +258,7 @@ class Slurm(Target):
                         f"scontrol show job {number}"
                     )
                 time.sleep(0.2)
-        return record.write_status(_retell(record, _BY_USER))
+        return record.write_status(_retell(record, CANCELLED))
 
     def asked(self) -> dict[str, object]:
         """What is asked of sbatch, by its names of options."""
@@ -482,7 +482,7 @@ def _after(record: Record, state: str) -> Status:
     if noted.ended:
         return noted
     if record.cancelling:
-        return record.write_status(_retell(record, _BY_USER))
+        return record.write_status(_retell(record, CANCELLED))
     report = record.report()
     if not report and state == "COMPLETED" and record.origin != "submit":
         return record.write_status(Status("done", "", ExitCode.DONE))  # its runs have a report each

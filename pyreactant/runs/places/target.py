@@ -2,11 +2,18 @@
 
 import abc
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...base.errors import FileError, InvalidArgumentError, PyReactantError, argument
+from ...base.errors import (
+    DeadlineError,
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    argument,
+)
 from ..record import DamagedError, Record, Status
 from ..spec import Processes, fits, words
 
@@ -32,6 +39,8 @@ class Target(Processes, abc.ABC):
         "backend": ("jax", "reactant"),
     }
     """What some settings may be."""
+    least: ClassVar[Mapping[str, int]] = {"devices_per_process": 1, "max_restarts": 0}
+    """What some settings must be at least."""
     stays: ClassVar[bool] = False
     """Whether a process in the foreground keeps the job itself, by `stay`, and shows its output."""
 
@@ -63,15 +72,9 @@ class Target(Processes, abc.ABC):
                 raise InvalidArgumentError(
                     f"{argument(name)} must be one of {', '.join(self.known[name])}, got {value!r}"
                 )
-        if self.devices_per_process is not None and self.devices_per_process < 1:
-            raise InvalidArgumentError(
-                f"{argument('devices_per_process')} must be 1 or more, got "
-                f"{self.devices_per_process}"
-            )
-        if self.max_restarts < 0:
-            raise InvalidArgumentError(
-                f"{argument('max_restarts')} must be 0 or more, got {self.max_restarts}"
-            )
+            least = self.least.get(name)
+            if least is not None and value is not None and value < least:
+                raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
 
     def check(self) -> None:
         """Check the settings and the tools that `start` needs, before a record exists.
@@ -194,6 +197,19 @@ class Target(Processes, abc.ABC):
             DeadlineError: It has not ended in time; its keeper goes on ending it.
             CloudError: What costs money may still be there.
         """
+
+
+def pause(record: Record, deadline: float, limit: float) -> None:
+    """Wait a moment for the end of a job.
+
+    Raises:
+        DeadlineError: The time of `limit` seconds is over.
+    """
+    if time.monotonic() > deadline:
+        raise DeadlineError(
+            f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
+        )
+    time.sleep(0.2)
 
 
 def _status(target: Target, record: Record) -> Status | FileError:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 from ....base.errors import (
-    DeadlineError,
     ExitCode,
     FileError,
     InvalidArgumentError,
@@ -34,8 +33,8 @@ from ....base.errors import (
 from ....base.files import pack
 from ....base.say import say
 from ....base.storage import Folder, digest_of, login_of_user
-from ...record import Record, Status, draft, written
-from ..target import Target, with_reason
+from ...record import CANCELLED, Record, Status, draft, written
+from ..target import Target, pause, with_reason
 from . import manifest, start
 from .brought import bring_log, follow_log, unpack_end
 from .client import Cluster, NoAnswerError, Object, changes, cluster_at
@@ -104,6 +103,10 @@ class Kubernetes(PodSettings, Target):
 
     kind: ClassVar[str] = "kubernetes"
     known: ClassVar[Mapping[str, Sequence[str]]] = {**Target.known, "backend": ("jax",)}
+    least: ClassVar[Mapping[str, int]] = {
+        **Target.least,
+        **dict.fromkeys(("slices", "nodes", "gpus_per_node"), 1),
+    }
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
@@ -192,7 +195,9 @@ class Kubernetes(PodSettings, Target):
                 made = cluster.create("jobsets", jobset, patience=_PATIENCE)
                 for change in changes(jobset, made):
                     say(f"the cluster changed the JobSet {name}: {change}")
-                owner = _owner(made)
+                own = made["metadata"]
+                owner = {"apiVersion": made["apiVersion"], "kind": made["kind"]}
+                owner |= {"name": own["name"], "uid": own["uid"]}
                 for part in reversed(parts):  # the pods wait for the Secrets, which come last
                     part["metadata"]["ownerReferences"] = [owner]
                     cluster.create(_KINDS[part["kind"]], part, patience=_PATIENCE)
@@ -209,7 +214,7 @@ class Kubernetes(PodSettings, Target):
         if status.ended or (not handle.get("started") and record.is_kept()):
             return status
         if not handle:
-            return _gone(record, _NOT_STARTED)
+            return record.write_gone(_NOT_STARTED)
         try:
             return self._ask(record, handle)
         except NoAnswerError as error:
@@ -274,10 +279,10 @@ class Kubernetes(PodSettings, Target):
         if jobset is None:
             started = handle.get("started")
             why = "its JobSet was deleted from the cluster" if started else _NOT_STARTED
-            return _gone(record, why)
+            return record.write_gone(why)
         if not handle.get("started") and record.host == os.uname().nodename:
             cluster.delete("jobsets", name)
-            return _gone(record, _NOT_STARTED)
+            return record.write_gone(_NOT_STARTED)
         if jobset["metadata"].get("deletionTimestamp"):
             return record.status()
         pods: list[Object] = []
@@ -380,7 +385,7 @@ class Kubernetes(PodSettings, Target):
         limit = _END if timeout is None else timeout
         deadline = time.monotonic() + limit
         while record.is_kept():  # it is being submitted
-            _pause(record, deadline, limit)
+            pause(record, deadline, limit)
         if handle := record.handle():
             cluster, name = _cluster_of(handle), manifest.name_of(record)
             patience = min(_PATIENCE, limit)
@@ -389,16 +394,14 @@ class Kubernetes(PodSettings, Target):
                 if handle.get("started"):
                     with contextlib.suppress(NoAnswerError):
                         self._bring(record)  # the logs end with the pods
-                _pause(record, deadline, limit)
+                pause(record, deadline, limit)
             for end in manifest.KEYS:
                 while cluster.get("secrets", name + end, patience=patience) is not None:
-                    _pause(record, deadline, limit)
+                    pause(record, deadline, limit)
             self._forget(record)
         if status.ended:
             return status
-        return record.write_status(
-            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-        )
+        return record.write_status(CANCELLED)
 
     def _cluster(self) -> Cluster:
         return cluster_at(self.context, self.namespace)
@@ -406,17 +409,6 @@ class Kubernetes(PodSettings, Target):
 
 _KINDS = {"Secret": "secrets", "NetworkPolicy": "networkpolicies"}
 """The names of objects in addresses of the API."""
-
-
-def _owner(jobset: Object) -> Object:
-    """What makes an object go with the JobSet."""
-    metadata = jobset["metadata"]
-    return {
-        "apiVersion": jobset["apiVersion"],
-        "kind": jobset["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
 
 
 def _cluster_of(handle: Mapping[str, Any]) -> Cluster:
@@ -514,22 +506,6 @@ def _jobset(cluster: Cluster, name: str) -> Object | None:
         if jobset["metadata"]["name"] == name:
             return jobset
     return cluster.get("jobsets", name)  # it may be newer than the list
-
-
-def _gone(record: Record, why: str) -> Status:
-    if record.cancelling:
-        return record.write_status(
-            Status("cancelled", "cancelled by the user", ExitCode.INTERRUPTED)
-        )
-    return record.write_status(Status("lost", why, ExitCode.LOST))
-
-
-def _pause(record: Record, deadline: float, limit: float) -> None:
-    if time.monotonic() > deadline:
-        raise DeadlineError(
-            f"the job {record.id} has not ended within {limit:g} s; the cluster goes on ending it"
-        )
-    time.sleep(0.3)
 
 
 def _stored_code(record: Record) -> Path:

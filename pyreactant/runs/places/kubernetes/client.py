@@ -260,28 +260,22 @@ class Cluster:
         deadline, pause = time.monotonic() + patience, 0.5
         while True:
             try:
-                status, data, wait = self._once(method, path, body, silence)
+                response = self._send(method, path, body, silence=silence)
             except NoAnswerError:
                 if time.monotonic() + pause > deadline:
                     raise
             else:
+                status, data = response.status, response.data
                 if status not in _TRANSIENT:
                     return status, data
                 if time.monotonic() + pause > deadline:
                     raise NoAnswerError(
                         f"{self} has a passing trouble ({status}: {_said(data)}); try again"
                     )
-                pause = max(pause, wait)
+                wait = response.headers.get("Retry-After", "")
+                pause = max(pause, float(wait) if wait.isdecimal() else 0.0)
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
-
-    def _once(
-        self, method: str, path: str, body: Object | None, silence: float | None
-    ) -> tuple[int, bytes, float]:
-        """Status, content and Retry-After of an answer."""
-        response = self._send(method, path, body, silence=silence)
-        wait = response.headers.get("Retry-After", "")
-        return response.status, response.data, float(wait) if wait.isdecimal() else 0.0
 
     def _send(
         self,

@@ -121,7 +121,9 @@ def _jobset(target: PodSettings, record: Record) -> dict[str, Any]:
     metadata["annotations"] = {NOTED: noted(record)}
     if slices > 1 and not target.pathways:  # else the pods of one slice may lie in several
         metadata["annotations"][_EXCLUSIVE] = "cloud.google.com/gke-nodepool"
-    lifetime = {} if target.lifetime is None else {"activeDeadlineSeconds": _seconds(target)}
+    lifetime = {}
+    if target.lifetime is not None:
+        lifetime["activeDeadlineSeconds"] = math.ceil(target.lifetime * 3600)
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -167,11 +169,6 @@ def noted(record: Record) -> str:
             "KiB; put what is long into a file of the code"
         )
     return text
-
-
-def _seconds(target: PodSettings) -> int:
-    assert target.lifetime is not None
-    return math.ceil(target.lifetime * 3600)
 
 
 def _ends() -> list[dict[str, Any]]:

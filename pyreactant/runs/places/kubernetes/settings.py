@@ -117,10 +117,6 @@ class PodSettings(Processes):
         Raises:
             InvalidArgumentError: A setting is wrong.
         """
-        for name in ("slices", "nodes", "gpus_per_node"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value}")
         for name, (form, words) in _FORMS.items():
             given = getattr(self, name)
             for value in given if isinstance(given, tuple) else [given]:

@@ -9,27 +9,21 @@ import importlib.util
 import os
 import tarfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ....base.counted import counted
-from ....base.errors import (
-    DeadlineError,
-    ExitCode,
-    InvalidArgumentError,
-    RequirementError,
-    argument,
-)
+from ....base.errors import InvalidArgumentError, RequirementError, argument
 from ....base.files import pack
 from ....base.say import say
+from ....base.slices.generations import shape_text
+from ....base.slices.topology import Topology, topology
 from ...record import Record, Status, Unanswered, lock_of, private_file, written
 from ...spec import command_line, option
-from ..target import Target
+from ..target import Target, pause
 from .cluster import Cluster, UnreachableError, cluster_at, keep
-
-if TYPE_CHECKING:
-    from ....base.slices.topology import Topology
 
 _STATUS, _ASK, _BRING, _END = 30.0, 40.0, 3600.0, 120.0
 """Seconds for the state, for an order, for files, and until a cancelled job is gone."""
@@ -54,6 +48,7 @@ class Ray(Target):
     """
 
     kind: ClassVar[str] = "ray"
+    least: ClassVar[Mapping[str, int]] = {**Target.least, "slices": 1, "hosts": 1, "num_gpus": 0}
     topology: str | None = option(None, "Slice of Cloud TPU, such as v6e-16.", "Devices")
     slices: int = option(1, "Number of slices.", "Devices")
     hosts: int = option(1, "Number of hosts, without --topology.", "Ray")
@@ -75,9 +70,6 @@ class Ray(Target):
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
         super().check_settings()
-        for name, least in (("slices", 1), ("hosts", 1), ("num_gpus", 0)):
-            if (value := getattr(self, name)) < least:
-                raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
         if self.topology is None and self.slices != 1:
             raise InvalidArgumentError(
                 f"{argument('slices')} needs {argument('topology')}, such as v6e-16"
@@ -112,17 +104,17 @@ class Ray(Target):
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
-        topology = self._slice()
-        if topology is None:
+        slices = self._slice()
+        if slices is None:
             each = f"{self.num_cpus:g} CPU" + (f" and {self.num_gpus} GPU" if self.num_gpus else "")
             reserve = f"placement group of {counted(self.hosts, 'host')} with {each}"
             hosts = self.hosts
         else:
             reserve = (
-                f'SlicePlacementGroup(topology="{_shape(topology)}", '
-                f'accelerator_version="{topology.generation}", num_slices={self.slices})'
+                f'SlicePlacementGroup(topology="{shape_text(slices.shape)}", '
+                f'accelerator_version="{slices.generation}", num_slices={self.slices})'
             )
-            hosts = topology.hosts
+            hosts = slices.hosts
         lines = [
             f"cluster    {self.address or 'that of this machine'}",
             f"keeper     detached actor {_name(record)} on the head",
@@ -165,25 +157,18 @@ class Ray(Target):
         if status.ended or record.is_kept():
             return status
         if "address" not in record.handle():
-            status = record.status()
-            if status.ended:
-                return status
-            return self._gone(record, _NOT_STARTED)
+            return record.write_gone(_NOT_STARTED)
         try:
             answer = self._ask(record, "status", _STATUS)
         except UnreachableError as error:
             noted = {**dataclasses.asdict(status), "reason": str(error)}
             return Unanswered(**noted, gone=error.gone)
         if "absent" in answer:
-            status = record.status()
-            if status.ended:
-                return status
-            if status.state == "requested" and not record.handle().get("started"):
-                return self._gone(record, _NOT_STARTED)
-            return self._gone(
-                record,
+            if record.status().state == "requested" and not record.handle().get("started"):
+                return record.write_gone(_NOT_STARTED)
+            return record.write_gone(
                 "its keeper on the cluster is gone: the head was restarted, or killed it, or "
-                f"nobody fetched the value within {self.keep:g} h",
+                f"nobody fetched the value within {self.keep:g} h"
             )
         if answer["state"] == "requested":
             return status
@@ -246,40 +231,25 @@ class Ray(Target):
     def _end(self, record: Record, limit: float) -> Status:
         deadline = time.monotonic() + limit
         while record.is_kept():  # it is being handed over
-            _pause(record, deadline, limit)
+            pause(record, deadline, limit)
         while not (status := self.status(record)).ended:
             try:
                 self._ask(record, "cancel", _ASK)
             except UnreachableError as error:
                 if not error.gone:
                     raise
-                return self._gone(record, f"{error}; with the cluster its jobs have ended")
-            _pause(record, deadline, limit)
+                return record.write_gone(f"{error}; with the cluster its jobs have ended")
+            pause(record, deadline, limit)
         return status
-
-    def _gone(self, record: Record, why: str) -> Status:
-        if record.cancelling:
-            return record.write_status(
-                Status("cancelled", f"cancelled by the user; {why}", ExitCode.INTERRUPTED)
-            )
-        return record.write_status(Status("lost", why, ExitCode.LOST))
 
     def _ask(self, record: Record, do: str, limit: float, **more: Any) -> dict[str, Any]:
         address = str(record.handle()["address"])
         asked = {"do": do, "name": _name(record), "folder": str(record.folder), **more}
         return cluster_at(address).ask(limit, **asked)
 
-    def _slice(self) -> "Topology | None":
-        """The slices together.
-
-        Raises:
-            InvalidArgumentError: There is no such slice.
-        """
-        if self.topology is None:
-            return None
-        from ....base.slices.topology import topology
-
-        return topology(self.topology, self.slices)
+    def _slice(self) -> Topology | None:
+        """The slices together."""
+        return None if self.topology is None else topology(self.topology, self.slices)
 
     def _arguments(self, record: Record) -> list[str]:
         """Arguments of ``pyreactant`` on each host."""
@@ -294,11 +264,11 @@ class Ray(Target):
 
         from ...supervisor.cause import EXIT_CODES
 
-        topology = self._slice()
+        slices = self._slice()
         asked = {
-            "topology": None if topology is None else _shape(topology),
-            "generation": None if topology is None else topology.generation,
-            "chips": None if topology is None else topology.chips_per_host,
+            "topology": None if slices is None else shape_text(slices.shape),
+            "generation": None if slices is None else slices.generation,
+            "chips": None if slices is None else slices.chips_per_host,
             "slices": self.slices,
             "hosts": self.hosts,
             "num_cpus": self.num_cpus,
@@ -312,20 +282,8 @@ class Ray(Target):
         return json.dumps(asked)
 
 
-def _shape(topology: "Topology") -> str:
-    return "x".join(map(str, topology.shape))
-
-
 def _name(record: Record) -> str:
     return f"pyreactant-job-{record.id}"
-
-
-def _pause(record: Record, deadline: float, limit: float) -> None:
-    if time.monotonic() > deadline:
-        raise DeadlineError(
-            f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
-        )
-    time.sleep(0.2)
 
 
 def _write_archive(file: Path, record: Record) -> None:
