@@ -9,7 +9,8 @@ from .check import CheckResult, Machine
 
 if TYPE_CHECKING:
     from ..runs.places.kubernetes import Kubernetes
-    from ..runs.places.kubernetes.client import Cluster, Object
+    from ..runs.places.kubernetes.client import Cluster
+    from ..runs.places.kubernetes.states import Object
 
 _RIGHTS = {
     "jobsets": "create get list watch delete",

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
-import functools
 import json
 import os
 import pwd
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 _VERSION_0_1 = 1
-_LOOK = 2.0
-"""Seconds for which it counts which locks have been removed."""
 
 ENDED = ("done", "failed", "cancelled", "preempted", "lost")
 """The states in which nothing of a job runs any more; they are final."""
@@ -267,11 +264,10 @@ class Record:
 
     def is_kept(self) -> bool:
         """Whether a process of this machine holds the lock."""
-        removed = f"{self.folder}/lock (deleted)"
         try:
             descriptor = os.open(self.folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return removed in _removed_locks()
+            return False
         try:
             # Shared, so that two processes that ask at the same time do not see each other.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -279,8 +275,7 @@ class Record:
             return True
         finally:
             os.close(descriptor)
-        # Somebody has made it anew, or nothing holds it: a list of jobs need not look for each.
-        return removed in _removed_locks_lately(int(time.monotonic() / _LOOK))
+        return False
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -290,24 +285,6 @@ class Record:
         except (OSError, ValueError, RecursionError) as error:
             raise DamagedError(self.folder, name, error) from None
         return content if isinstance(content, dict) else {}
-
-
-def _removed_locks() -> set[str]:
-    """What processes hold open that was a lock, as the system names a file that was removed."""
-    found = set()
-    for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # it has ended, is another user's, or no process
-            for descriptor in os.scandir(process / "fd"):
-                with contextlib.suppress(OSError):  # it was closed meanwhile
-                    path = os.readlink(descriptor)  # noqa: PTH115 - a path would drop words
-                    if path.endswith("/lock (deleted)"):
-                        found.add(path)
-    return found
-
-
-@functools.lru_cache(maxsize=1)
-def _removed_locks_lately(_: int) -> set[str]:
-    return _removed_locks()
 
 
 def report_in(folder: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ MISTAKES = {
     "flag": (f"{SLICE} --ssh-flag x -- -m this", 2, "--ssh-flag must begin with -, got 'x'"),
     "create": ("tpu create --dry-run --json", 2, "give --dry-run or --json, not both"),
     "reached": (f"{CREATE} --ray --reach quantum", 2, "--reach must be gcloud or ssh"),
-    "transport": (f"{CREATE} --transport quantum", 2, "--transport must be rest or grpc"),
+    "transport": (f"{CREATE} --transport quantum", 2, "--transport must be one of rest, grpc"),
     "port": ("run --on ray --address h:99999 --dry-run -- -m this", 2, "got port 99999 in 'h:9"),
     "check": ("crosscheck --on slurm --dry-run --json", 2, "give --dry-run or --json, not both"),
     "softmax": ("preflight softmax --topology v6e-1", 2, "a built-in program, --size is enough"),

@@ -294,7 +294,7 @@ def test_disk_full_on_a_worker(made: Cloud) -> None:
         (["--max-restarts", "-1"], 2, "error: --max-restarts must be 0 or more, got -1"),
         (["--slices", "0"], 2, "error: --slices must be a whole number from 1 to 512, got 0"),
         (["--reach", "telnet"], 2, "--reach must be gcloud or ssh, got 'telnet'"),
-        (["--transport", "pigeon"], 2, "--transport must be rest or grpc, got 'pigeon'"),
+        (["--transport", "pigeon"], 2, "--transport must be one of rest, grpc, got 'pigeon'"),
     ],
 )
 def test_refused_before_anything_is_asked_for(

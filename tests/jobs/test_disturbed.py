@@ -15,7 +15,6 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.runs import record as _record
-from pyreactant.runs import store
 from tests.harness import REPOSITORY, environment, pyreactant, until
 from tests.jobs.laws import left
 
@@ -133,41 +132,6 @@ def test_a_stopped_run_in_the_foreground_is_cancelled(folder: Path) -> None:
         assert row["state"] == "running"
         assert command("cancel", row["id"]).returncode == 0
         assert run.wait(60) == 130
-
-
-@pytest.mark.parametrize("how", ["removed", "made anew", "a folder"])
-def test_a_lock_that_is_removed(job: pr.Job, how: str) -> None:
-    """The job runs on, and can be cancelled."""
-    lock = job.folder / "lock"
-    lock.unlink()
-    if how == "made anew":
-        lock.touch()
-    if how == "a folder":
-        lock.mkdir()
-    assert json.loads(command("status", job.id, "--json").stdout)["state"] == "running"
-    with pytest.raises(pr.InvalidArgumentError, match="only an ended job can be removed"):
-        store.remove(job.folder)
-    assert command("cancel", job.id).returncode == 0
-    assert job.status().state == "cancelled"
-
-
-def test_a_list_looks_at_all_processes_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for each job whose keeper is gone."""
-    for _ in range(20):
-        _record.release(_record.create("train.py", "local", {}))
-    looks: list[set[str]] = []
-    look = _record._removed_locks
-
-    def counted() -> set[str]:
-        looks.append(look())
-        return looks[-1]
-
-    monkeypatch.setattr(_record, "_removed_locks", counted)
-    monkeypatch.setattr(_record, "_LOOK", 3600.0)
-    _record._removed_locks_lately.cache_clear()
-    assert [status.state for _, _, status in store.rows()] == ["lost"] * 20
-    _record._removed_locks_lately.cache_clear()
-    assert len(looks) == 1
 
 
 @pytest.mark.parametrize("what", ["the job", "all jobs", "the state folder"])

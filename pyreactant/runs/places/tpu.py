@@ -96,20 +96,16 @@ class TPU(SliceSettings, Target):
     """
 
     kind: ClassVar[str] = "tpu"
-    known: ClassVar[Mapping[str, Sequence[str]]] = {}  # `queued.job.Job` checks them
+    # `queued.job.Job` checks platform and backend.
+    known: ClassVar[Mapping[str, Sequence[str]]] = {"transport": ("rest", "grpc")}
     stays: ClassVar[bool] = True
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
         super().check_settings()
-        store = self.store
-        if store is not None and not re.fullmatch(FORM, store):
+        if self.store is not None and not re.fullmatch(FORM, self.store):
             raise InvalidArgumentError(
                 f"{argument('store')} must be {FORM_IN_WORDS}, got {self.store!r}"
-            )
-        if self.transport not in ("rest", "grpc"):
-            raise InvalidArgumentError(
-                f"{argument('transport')} must be rest or grpc, got {self.transport!r}"
             )
 
     def check(self) -> None:

@@ -37,9 +37,10 @@ from ...record import CANCELLED, Record, Status, draft, written
 from ..target import Target, pause, with_reason
 from . import manifest, start
 from .brought import bring_log, follow_log, unpack_end
-from .client import Cluster, NoAnswerError, Object, changes, cluster_at
+from .client import Cluster, NoAnswerError, changes, cluster_at
 from .settings import PodSettings
 from .states import (
+    Object,
     attempt_of,
     has_started,
     ordinal,

@@ -11,7 +11,8 @@ from ....base.files import unpack
 from ... import record as _record
 from ...record import Record
 from . import manifest
-from .client import Cluster, Object, cluster_at
+from .client import Cluster, cluster_at
+from .states import Object
 
 
 def adopt(name: str, context: str | None = None, namespace: str | None = None) -> Record:

@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from ....base.errors import InvalidArgumentError, PyReactantError, RequirementError, argument
-
-Object = dict[str, Any]
+from .states import Object
 
 _CONNECT, _ANSWER, _BRIEF = 5.0, 30.0, 2.5
 """Seconds for a connection, for an answer, and for each where many jobs are asked for."""

@@ -5,7 +5,8 @@ import threading
 import time
 
 from ....base.errors import PyReactantError
-from .client import Cluster, NoAnswerError, Object
+from .client import Cluster, NoAnswerError
+from .states import Object
 
 _ONCE, _AGAIN = 0.3, 5.0
 """Seconds that a list counts, and within which a second question starts a watch."""
