@@ -161,25 +161,11 @@ def _names_bound(node: ast.AST) -> set[str]:
 
 
 def _signature(given: ast.arguments) -> inspect.Signature:
-    kinds = inspect.Parameter
-    positional = [*given.posonlyargs, *given.args]
-    required = len(positional) - len(given.defaults)
-
-    def parameter(arg: ast.arg, kind: Any, optional: bool = False) -> inspect.Parameter:
-        return kinds(arg.arg, kind, default=None if optional else kinds.empty)
-
-    made = []
-    for number, arg in enumerate(positional):
-        only = number < len(given.posonlyargs)
-        kind = kinds.POSITIONAL_ONLY if only else kinds.POSITIONAL_OR_KEYWORD
-        made.append(parameter(arg, kind, number >= required))
-    if given.vararg is not None:
-        made.append(parameter(given.vararg, kinds.VAR_POSITIONAL))
-    for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        made.append(parameter(arg, kinds.KEYWORD_ONLY, default is not None))
-    if given.kwarg is not None:
-        made.append(parameter(given.kwarg, kinds.VAR_KEYWORD))
-    return inspect.Signature(made)
+    """That of a function with these parameters, each of whose defaults is None."""
+    given.defaults = [ast.Constant(None) for _ in given.defaults]
+    given.kw_defaults = [default and ast.Constant(None) for default in given.kw_defaults]
+    whole = ast.fix_missing_locations(ast.Expression(ast.Lambda(given, ast.Constant(None))))
+    return inspect.signature(eval(compile(whole, "", "eval")))  # noqa: S307 - of constants
 
 
 def _at_top_level(node: ast.AST) -> Iterator[ast.AST]:

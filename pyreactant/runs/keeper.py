@@ -165,11 +165,6 @@ def running_once(record: Record) -> contextlib.AbstractContextManager[None]:
     return _when(log.exists, lambda over: record.write_status(Status("running")))
 
 
-def cancelled_by_file(record: Record) -> contextlib.AbstractContextManager[None]:
-    """Interrupt this process once the record's file ``cancel`` appears."""
-    return interrupted_when(lambda: record.cancelling)
-
-
 def interrupted_when(condition: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
     """Send this process SIGINT once the condition is true, within the block."""
 
@@ -284,7 +279,7 @@ def recorded(
     os.environ[JOB] = record.id  # for its programs
     try:
         record.write_status(Status("running"))
-        with cancelled_by_file(record):
+        with interrupted_when(lambda: record.cancelling):
             code = work()
         _write_end(record, _end_of(record, code))
         return code

@@ -165,16 +165,11 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
         for record in removable:
             _give_up(record)
             _remove(record.folder)
-        for folder in _unborn(now):
-            _remove(folder)
+        for folder in (jobs_folder() / name for name in names()):
+            # The submitting process was killed before it wrote the record.
+            if not (folder / "job.json").exists() and now - folder.stat().st_mtime > _BIRTH:
+                _remove(folder)
     return removable
-
-
-def _unborn(now: float) -> list[Path]:
-    """Folders without a record: the submitting process was killed before it wrote that."""
-    folders = (jobs_folder() / name for name in names())
-    unborn = (folder for folder in folders if not (folder / "job.json").exists())
-    return [folder for folder in unborn if now - folder.stat().st_mtime > _BIRTH]
 
 
 def remove(folder: Path, *, dry_run: bool = False) -> str:

@@ -137,7 +137,7 @@ def write_manifest(spec: RunSpec, file: Path) -> str:
         FileError: The file exists, or cannot be written.
     """
     from .places.kubernetes import Kubernetes
-    from .places.kubernetes.manifest import name_of
+    from .places.kubernetes.manifest import name_of, text
 
     check_not_importing()
     target = spec.on
@@ -156,8 +156,8 @@ def write_manifest(spec: RunSpec, file: Path) -> str:
             settings=target.settings(),
         )
         work.write(made, target)
-        with target.plan_with_secrets(made) as content:
-            _write_new(file, content)
+        with target.objects(made) as objects:
+            _write_new(file, text(objects))
     return name_of(made)
 
 

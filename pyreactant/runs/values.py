@@ -266,7 +266,9 @@ def fetch_stored(folder: Path, stored: "Folder") -> None:
 
 def is_on_devices(value: Any) -> bool:
     """Whether a value is an array of JAX or of pyreactant."""
-    return any(isinstance(value, kind) for kind in _device_types())
+    named = (("jax", "Array"), ("pyreactant.arrays.array", "ShardedArray"))
+    kinds = (getattr(sys.modules.get(module), name, None) for module, name in named)
+    return any(kind is not None and isinstance(value, kind) for kind in kinds)
 
 
 def local_array(value: Any) -> Any:
@@ -282,13 +284,6 @@ def local_array(value: Any) -> Any:
             "an array that lies partly on other processes cannot be an argument; gather it first"
         )
     return numpy.asarray(value.gather() if hasattr(value, "gather") else value)
-
-
-def _device_types() -> Iterator[type]:
-    for module, name in (("jax", "Array"), ("pyreactant.arrays.array", "ShardedArray")):
-        kind = getattr(sys.modules.get(module), name, None)
-        if kind is not None:
-            yield kind
 
 
 def _write_array(path: Path, array: Any) -> None:

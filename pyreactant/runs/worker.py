@@ -7,6 +7,7 @@ writes the function's value to ``OUT/value``. What is raised goes to the supervi
 program.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -39,7 +40,8 @@ def main() -> None:
         return
     work, out = (Path(path).resolve() for path in sys.argv[1:3])
     call = json.loads((work / "call.json").read_bytes())
-    os.environ.update(_environment(work))
+    with contextlib.suppress(FileNotFoundError):
+        os.environ.update(json.loads((work / "env.json").read_bytes()))
     os.chdir(work / "code" / call["cwd"])
     if call["program"]:
         _run_program(call["program"], call["kind"])
@@ -76,14 +78,6 @@ def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
         if error.code:
             raise
         return None
-
-
-def _environment(work: Path) -> Mapping[str, str]:
-    try:
-        variables: dict[str, str] = json.loads((work / "env.json").read_bytes())
-    except FileNotFoundError:
-        return {}
-    return variables
 
 
 def _run_program(words: list[str], kind: str) -> None:

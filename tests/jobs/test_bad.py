@@ -210,7 +210,7 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "spot or reserved, not both" in refused(2, submit, on=both)
     monkeypatch.setenv("PATH", str(tmp_path))
     message = refused(3, submit, on=targets.Slurm())
-    assert message.startswith("sbatch is not installed on this machine; submit from a login node")
+    assert message.startswith("sbatch is not installed on this machine; run this command on a lo")
     assert "ssh LOGIN_NODE" in message
     with pytest.raises(pr.InvalidArgumentError, match="must be one of local, "):
         targets.make("moon", {})

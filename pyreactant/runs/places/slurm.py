@@ -7,7 +7,6 @@ import contextlib
 import os
 import secrets
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from ...base.errors import (
     ExitCode,
     InvalidArgumentError,
     PyReactantError,
-    RequirementError,
     argument,
 )
 from ...base.settings import JOB
@@ -60,6 +58,7 @@ from .slurm_jobs import (
     JobId,
     QueueEntry,
     check_configuration,
+    check_installed,
     check_once,
     check_possible,
     check_reached,
@@ -192,11 +191,7 @@ class Slurm(Target):
         self.check_settings()
         check_configuration()
         for tool in ("sbatch", "squeue", "scontrol", "scancel"):
-            if shutil.which(tool) is None:
-                raise RequirementError(
-                    f"{tool} is not installed on this machine; submit from a login node of the "
-                    "cluster: ssh LOGIN_NODE"
-                )
+            check_installed(tool)
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""

@@ -62,17 +62,26 @@ class Command:
             RequirementError: The program is not installed, or Slurm's controller does not answer.
         """
         check_configuration()
-        if shutil.which(self.argv[0]) is None:
-            raise RequirementError(
-                f"{self.argv[0]} is not installed on this machine; run this command on a login "
-                "node of the cluster"
-            )
+        check_installed(self.argv[0])
         try:
             done = output_of(self.argv, env={**os.environ, **self.settings}, timeout=timeout)
         except subprocess.TimeoutExpired:
             raise RequirementError("Slurm's controller does not answer; try again later") from None
         check_reached(done)
         return done
+
+
+def check_installed(tool: str) -> None:
+    """Check that a command of Slurm is there.
+
+    Raises:
+        RequirementError: It is not installed.
+    """
+    if shutil.which(tool) is None:
+        raise RequirementError(
+            f"{tool} is not installed on this machine; run this command on a login node of the "
+            "cluster: ssh LOGIN_NODE"
+        )
 
 
 def check_configuration() -> None:

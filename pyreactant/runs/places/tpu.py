@@ -29,7 +29,7 @@ from ...base.say import say
 from ...base.settings import JOB
 from ...base.storage import FORM, FORM_IN_WORDS, Folder, login_of_user
 from ..call import of_login
-from ..keeper import cancelled_by_file, detach, ended
+from ..keeper import detach, ended, interrupted_when
 from ..queued.job import Job, Listener, Phase, SliceSettings
 from ..queued.request import CloudError
 from ..record import Record, Status, draft, lock_of, private_folder, written
@@ -144,7 +144,7 @@ class TPU(SliceSettings, Target):
         """As `Target.stay`: this process is the launcher; signals delete the slices."""
         os.environ[JOB] = record.id  # for the journal, by which `jobs` finds slices that are left
         told = _Told(record, say)
-        with cancelled_by_file(record):
+        with interrupted_when(lambda: record.cancelling):
             report = _run(record, told, show=lambda line: print(line, flush=True))  # noqa: T201
         (record.work / "env.json").unlink(missing_ok=True)
         print(report.to_text(), end="")  # noqa: T201

@@ -301,7 +301,8 @@ class Collector:
             return Finding(path, "left", f"its launcher ({process}) is alive")
         resource = self.deleter.client.get(path)
         if resource is not None and resource.run is None:
-            return Finding(path, "left", _unlabelled(path), costs=True)
+            why = "it has no labels, so another user may have created it; if it is yours, run: "
+            return Finding(path, "left", f"{why}{deletion_command(path)}", costs=True)
         reason = "its launcher is dead"
         if resource is not None and resource.run == entry.run:
             # With a trouble, its user has asked since then to delete it.
@@ -363,10 +364,3 @@ class Collector:
             "whether its launcher is alive is unknown, and its lifetime is not over",
             costs=seen.age is not None and seen.age > DEAD_AFTER,
         )
-
-
-def _unlabelled(path: str) -> str:
-    return (
-        "it has no labels, so another user may have created it; if it is yours, run: "
-        f"{deletion_command(path)}"
-    )

@@ -141,14 +141,8 @@ class Kubernetes(PodSettings, Target):
         return note + manifest.text(manifest.objects(self, record))
 
     @contextlib.contextmanager
-    def plan_with_secrets(self, record: Record) -> Iterator[str]:
-        """The whole manifest, with what the Secrets hold; as `_sent`."""
-        with self._sent(record) as sent:
-            yield manifest.text(manifest.objects(self, record, sent))
-
-    @contextlib.contextmanager
-    def _sent(self, record: Record) -> Iterator[manifest.Sent]:
-        """What the Secrets hold; code that is too large is stored, and goes if the block fails.
+    def objects(self, record: Record) -> Iterator[list[Object]]:
+        """The objects of a job; code that is too large is stored, and goes if the block fails.
 
         Raises:
             InvalidArgumentError: The code is too large for a Secret, and there is no `store`.
@@ -164,7 +158,8 @@ class Kubernetes(PodSettings, Target):
             try:
                 if large is not None:
                     large.put(code)
-                yield {name: own, f"{name}-code": _of_package()}
+                sent = {name: own, f"{name}-code": _of_package()}
+                yield manifest.objects(self, record, sent)
             except BaseException:
                 if large is not None:
                     with contextlib.suppress(PyReactantError):
@@ -190,8 +185,7 @@ class Kubernetes(PodSettings, Target):
         """As `Target.start`: the names of all objects follow from the record's id."""
         cluster, name = self._cluster(), manifest.name_of(record)
         record.write_handle({"context": cluster.context, "namespace": cluster.namespace})
-        with self._sent(record) as sent:
-            *parts, jobset = manifest.objects(self, record, sent)
+        with self.objects(record) as (*parts, jobset):
             try:
                 made = cluster.create("jobsets", jobset, patience=_PATIENCE)
                 for change in changes(jobset, made):

@@ -50,7 +50,10 @@ def adopt(name: str, context: str | None = None, namespace: str | None = None) -
     record = _record.create(what, "kubernetes", settings, adopted=(own, created), **spec)
     try:
         if secret is not None:
-            _unpack(record, base64.b64decode(secret["data"]["work.tar.bz2"]))
+            data = io.BytesIO(base64.b64decode(secret["data"]["work.tar.bz2"]))
+            with _record.written(record.folder), tarfile.open(fileobj=data) as archive:
+                unpack(archive, record.folder)
+                (record.work / "env.json").unlink(missing_ok=True)  # the user's variables
         record.write_handle({**where, "started": True})
     finally:
         _record.release(record)
@@ -71,10 +74,3 @@ def _find(cluster: Cluster, name: str) -> Object:
         f"NAME must be the id of one job in namespace {cluster.namespace} of {cluster}, or the "
         f"end of it, got {name!r}; there are: {there}"
     )
-
-
-def _unpack(record: Record, data: bytes) -> None:
-    """Unpack what the processes got, but for the user's variables."""
-    with _record.written(record.folder), tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        unpack(archive, record.folder)
-        (record.work / "env.json").unlink(missing_ok=True)
