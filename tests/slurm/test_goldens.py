@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import pyreactant as pr
 from pyreactant import InvalidArgumentError
 from pyreactant.runs.places.slurm_jobs import (
     check_once,
     check_possible,
-    check_time,
     number_of,
     waits_for,
 )
@@ -123,7 +123,7 @@ def test_a_time_limit_with_a_unit_is_slurms() -> None:
 
 @pytest.mark.parametrize("time", ["30", "10:00", "01:00:00", "1-0", "1-00:30", "2-01:00:00"])
 def test_forms_of_a_time_limit(time: str) -> None:
-    check_time(time)
+    pr.targets.Slurm(time=time).check_settings()
 
 
 def test_variables_of_sbatch_with_which_there_is_no_job_to_follow(tmp_path: Path) -> None:

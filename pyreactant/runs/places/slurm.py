@@ -54,6 +54,7 @@ from ..supervisor.report import RunReport
 from ..supervisor.state import exit_text
 from .slurm_jobs import (
     NAMED,
+    TIME,
     Command,
     JobId,
     QueueEntry,
@@ -62,7 +63,6 @@ from .slurm_jobs import (
     check_once,
     check_possible,
     check_reached,
-    check_time,
     end,
     job_fields,
     number_of,
@@ -151,6 +151,7 @@ class Slurm(Target):
         **Target.least,
         **dict.fromkeys(("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task"), 1),
     }
+    forms: ClassVar[Mapping[str, tuple[str, str]]] = {"time": TIME}
     nodes: int = option(1, "Number of nodes.", "Devices")
     tasks_per_node: int = option(1, "Number of processes per node.", "Slurm")
     gpus_per_node: int | None = option(None, "GPUs of each node.", "Devices")
@@ -182,7 +183,6 @@ class Slurm(Target):
                 f"needs {argument('max_restarts', 1)} or more; got {least} with "
                 f"{argument('max_restarts', self.max_restarts)}"
             )
-        check_time(self.time)
         check_once(self.asked(), self.options)
         check_possible(self.options)
 

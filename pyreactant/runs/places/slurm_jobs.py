@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...base.child import output_of
 from ...base.duration import parse_duration
-from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
+from ...base.errors import FileError, InvalidArgumentError, RequirementError
 from ...base.files import replacing
 from ...base.words import has_ended, without_controller
 from ..record import jobs_folder, private_file
@@ -224,31 +224,22 @@ def check_once(asked: Mapping[str, object], more: Sequence[str]) -> None:
             raise InvalidArgumentError(f"give {own} or --sbatch={word}, not both")
 
 
-def check_time(text: str | None) -> None:
-    """Check a time limit, in one of the forms that sbatch's manual names.
-
-    Raises:
-        InvalidArgumentError: It has another form.
-    """
-    if text is not None and not _TIME.fullmatch(text):
-        raise InvalidArgumentError(
-            f"{argument('time')} must be minutes, a duration such as 2h, HH:MM:SS or "
-            f"days-HH:MM:SS, got {text!r:.80}"
-        )
-
-
 def slurms_time(text: str | None) -> str | None:
     """A time limit as sbatch takes it: of a duration with units, such as "90m", "01:30:00"."""
     if text is None or not re.search("[dhms]$", text):
         return text
     try:
         seconds = round(parse_duration(text))
-    except ValueError:  # `check_time` refuses it
+    except ValueError:  # `Target.check_settings` refuses it
         return text
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-_TIME = re.compile(r"\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+){0,2}|infinite|unlimited", re.I)
+TIME = (
+    r"(?i)\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+){0,2}|infinite|unlimited",
+    "minutes, a duration such as 2h, HH:MM:SS or days-HH:MM:SS",
+)
+"""The forms of a time limit that sbatch's manual names, as a pattern and in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ class Target(Processes, abc.ABC):
     """What some settings may be."""
     least: ClassVar[Mapping[str, int]] = {"devices_per_process": 1, "max_restarts": 0}
     """What some settings must be at least."""
+    forms: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """What some texts must look like, as a pattern and in words."""
     stays: ClassVar[bool] = False
     """Whether a process in the foreground keeps the job itself, by `stay`, and shows its output."""
 
@@ -72,6 +75,13 @@ class Target(Processes, abc.ABC):
                 raise InvalidArgumentError(
                     f"{argument(name)} must be one of {', '.join(self.known[name])}, got {value!r}"
                 )
+            if name in self.forms and value is not None:
+                form, meaning = self.forms[name]
+                for text in value if isinstance(value, tuple) else [value]:
+                    if not re.fullmatch(form, text):
+                        raise InvalidArgumentError(
+                            f"{argument(name)} must be {meaning}, got {text!r:.300}"
+                        )
             least = self.least.get(name)
             if least is not None and value is not None and value < least:
                 raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -98,15 +97,8 @@ class TPU(SliceSettings, Target):
     kind: ClassVar[str] = "tpu"
     # `queued.job.Job` checks platform and backend.
     known: ClassVar[Mapping[str, Sequence[str]]] = {"transport": ("rest", "grpc")}
+    forms: ClassVar[Mapping[str, tuple[str, str]]] = {"store": (FORM, FORM_IN_WORDS)}
     stays: ClassVar[bool] = True
-
-    def check_settings(self) -> None:
-        """As `Target.check_settings`."""
-        super().check_settings()
-        if self.store is not None and not re.fullmatch(FORM, self.store):
-            raise InvalidArgumentError(
-                f"{argument('store')} must be {FORM_IN_WORDS}, got {self.store!r}"
-            )
 
     def check(self) -> None:
         """As `Target.check`."""

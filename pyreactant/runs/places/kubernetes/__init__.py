@@ -38,7 +38,7 @@ from ..target import Target, pause, with_reason
 from . import manifest, start
 from .brought import bring_log, follow_log, unpack_end
 from .client import Cluster, NoAnswerError, changes, cluster_at
-from .settings import PodSettings
+from .settings import FORMS, PodSettings
 from .states import (
     Object,
     attempt_of,
@@ -108,6 +108,7 @@ class Kubernetes(PodSettings, Target):
         **Target.least,
         **dict.fromkeys(("slices", "nodes", "gpus_per_node"), 1),
     }
+    forms: ClassVar[Mapping[str, tuple[str, str]]] = FORMS
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""

@@ -20,7 +20,7 @@ _NAME = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
 _KEY = rf"({_NAME.replace('$', '/')}/)?[A-Za-z0-9]([-\w.]{{0,61}}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
 _NAMED = "of lower-case letters, digits, - and ."
-_FORMS = {
+FORMS = {
     "image": (r"[\w.\-:/@]+", "the name of an image, such as python:3.12"),
     "namespace": (_LABEL, "a name of lower-case letters, digits and -"),
     "queue": (rf"(?=.{{1,63}}$){_NAME}", f"the name of a LocalQueue, {_NAMED}"),
@@ -38,7 +38,7 @@ _FORMS = {
     "store": (FORM, FORM_IN_WORDS),
     "index_url": (r"https?://[^\s@]+", "the address of an index, without a password"),
 }
-"""What some settings must look like."""
+"""`Target.forms` of Kubernetes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +117,6 @@ class PodSettings(Processes):
         Raises:
             InvalidArgumentError: A setting is wrong.
         """
-        for name, (form, words) in _FORMS.items():
-            given = getattr(self, name)
-            for value in given if isinstance(given, tuple) else [given]:
-                if value is not None and not re.fullmatch(form, value):
-                    raise InvalidArgumentError(f"{argument(name)} must be {words}, got {value!r}")
         for name in ("node_selector", "tolerations"):
             for value in getattr(self, name):
                 key = re.split("[=:]", value)[0]
