@@ -18,9 +18,9 @@ from pyreactant.check import check, execute
 from pyreactant.check.bounds import compare as comparison
 from pyreactant.check.bounds.compare import compare, compare_copies
 from pyreactant.check.bounds.expected import Expected
+from pyreactant.check.bounds.model import ulp
 from pyreactant.check.bounds.rules import products
 from pyreactant.check.bounds.sight import Sight
-from pyreactant.check.bounds.ulp import ulp
 from pyreactant.check.bounds.verdict import BY_FLOAT32, Verdict, join
 from pyreactant.check.check import PlacedSource, check_blocks, check_inputs
 from pyreactant.check.execute import CaseRun, digest, run_case

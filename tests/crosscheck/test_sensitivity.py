@@ -18,7 +18,7 @@ from pyreactant.check.bounds.expected import Expected
 from pyreactant.check.bounds.model import Model
 from pyreactant.check.bounds.sight import Sight, combined
 from pyreactant.check.bounds.tracked import track
-from pyreactant.check.bounds.verdict import Verdict
+from pyreactant.check.bounds.verdict import Verdict, plain
 from pyreactant.check.check import check_blocks
 from pyreactant.check.execute import run_case
 from pyreactant.check.programs import find_case
@@ -46,9 +46,8 @@ def test_sensitivity_is_the_median_tolerance_over_the_size_of_the_result() -> No
     values = np.full((8, 8), 2.0)
     assert sight(values, 0.02).sensitivity == pytest.approx(0.01, rel=0.07)
     assert sight(values, 0.0).sensitivity == 0
-    assert Sight.from_dict(json.loads(json.dumps(sight(values, 0.02).to_dict()))) == sight(
-        values, 0.02
-    )
+    found = sight(values, 0.02)
+    assert Sight.from_dict(json.loads(json.dumps(plain(found)))) == found
     few = np.where(np.arange(64).reshape(8, 8) < 20, np.inf, 0.02)
     assert sight(values, few).sensitivity == pytest.approx(0.01, rel=0.07)
     assert sight(values, few).unbounded == 20
@@ -89,7 +88,7 @@ def test_sights_of_huge_numbers_and_damaged_ones() -> None:
     assert Sight({sight_bin(1.0): 4}).sensitivity == math.inf
     for damage in ({"finite": -1}, {"squares": "nan"}, {"tolerances": {"-3": 1}}):
         with pytest.raises(ValueError, match="must not be negative"):
-            Sight.from_dict(huge.to_dict() | damage)
+            Sight.from_dict(plain(huge) | damage)
 
 
 def sight_bin(tolerance: float) -> int:

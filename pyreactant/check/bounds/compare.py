@@ -14,6 +14,7 @@ import numpy as np
 from ...arrays.dtypes import finfo, wide
 from . import fused
 from .expected import Expected
+from .model import EXPONENT, ulp
 from .sight import (
     COARSE,
     SAMPLE,
@@ -27,7 +28,6 @@ from .sight import (
     squares_of,
 )
 from .typical import TypicalVerdict
-from .ulp import EXPONENT, ulp
 from .verdict import BY_FLOAT32, Verdict, join
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ...arrays.dtypes import wide
 from ...arrays.sharding import Index
+from .model import ulp
 from .typical import Typical
-from .ulp import ulp
 
 
 @dataclass(frozen=True, slots=True)

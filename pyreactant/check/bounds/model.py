@@ -87,6 +87,18 @@ def accuracies(platform: str, kind: str) -> dict[str, Accuracy]:
     return _TPU if generation >= 6 else _TPU_BEFORE_V6 if generation == 5 else _TPU_BEFORE_V5
 
 
+EXPONENT = np.int64(0x7FF0_0000_0000_0000)
+"""The bits of the exponent of a float64."""
+
+
+def ulp(sizes: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """One unit in the last place of `dtype` at these absolute values (float64)."""
+    info = finfo(dtype)
+    # Clearing the mantissa gives the power of two below a number.
+    powers = (np.asarray(sizes).view(np.int64) & EXPONENT).view(np.float64)
+    return np.maximum(powers, float(info.tiny)) * float(info.eps)
+
+
 SHORT = 4
 """Itemsize in bytes; XLA accumulates shorter floats in float32 on CPU, GPU and TPU."""
 

@@ -10,18 +10,15 @@ as many others a result is rounded to a grid that one random phase shifts, so th
 values err alike, as those of a program do.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...arrays.dtypes import EXTENDED
-from .model import Model
-from .tracked import METHODS, UnknownMethodError, UnknownOperationError
-from .ulp import ulp
+from .model import Model, ulp
+from .tracked import OracleArray, UnknownOperationError, _numpy
 
 ROWS = 8
 """Runs of each of the two kinds."""
@@ -208,8 +205,8 @@ class Rounding:
         return self.of(summed, model)
 
 
-class Runs(NDArrayOperatorsMixin):
-    """An array in all runs, with the functions and methods of NumPy arrays that have a rule.
+class Runs(OracleArray):
+    """An array in all runs.
 
     Args:
         runs: The runs along the first dimension; only one of numbers that are exact so far.
@@ -219,15 +216,12 @@ class Runs(NDArrayOperatorsMixin):
 
     __slots__ = ("model", "rounding", "runs")
 
+    unknown = "no typical rounding is known for"
+
     def __init__(self, runs: np.ndarray, model: Model | None, rounding: Rounding) -> None:
         self.runs, self.model, self.rounding = runs, model, rounding
 
     shape = property(lambda self: self.runs.shape[1:])
-    ndim = property(lambda self: self.runs.ndim - 1)
-    size = property(lambda self: self.runs[0].size)
-    T = property(lambda self: _numpy.transpose(self))
-    mT = property(lambda self: _numpy.matrix_transpose(self))
-    real = property(lambda self: self)
     exact = property(lambda self: len(self.runs) == 1)
 
     @property
@@ -263,13 +257,6 @@ class Runs(NDArrayOperatorsMixin):
             )
         for run, target in enumerate(self.runs):
             target[_of_run(key, run)] = given.at(run)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in METHODS:
-            return functools.partial(getattr(_numpy, name), self)
-        if not name.startswith("__") and hasattr(np.ndarray, name):
-            raise UnknownMethodError(f"no typical rounding is known for numpy.ndarray.{name}")
-        raise AttributeError(f"a NumPy array has no attribute {name!r}")
 
     def _plain(self, *_: Any, **__: Any) -> NoReturn:
         raise UnknownOperationError(
@@ -307,34 +294,10 @@ class Runs(NDArrayOperatorsMixin):
         except TypeError as error:
             raise UnknownOperationError(_unknown(function)) from error
 
-    def astype(self, dtype: Any, *_: Any, **__: Any) -> "Runs":
-        """As `numpy.ndarray.astype`: at most one rounding."""
-        result: Runs = _numpy.astype(self, dtype)
-        return result
-
     def copy(self, *_: Any) -> "Runs":
         """As `numpy.ndarray.copy`; all runs, so that rounded numbers may be stored in it."""
         return Runs(_padded(self, COUNT + 1).copy(), self.model, self.rounding)
 
-    def flatten(self) -> "Runs":
-        """As `numpy.ndarray.flatten`."""
-        return self.reshape(-1).copy()
-
-    def reshape(self, *shape: Any) -> "Runs":
-        """As `numpy.ndarray.reshape`."""
-        result: Runs = _numpy.reshape(self, shape[0] if len(shape) == 1 else shape)
-        return result
-
-    def transpose(self, *axes: Any) -> "Runs":
-        """As `numpy.ndarray.transpose`."""
-        if len(axes) == 1 and not isinstance(axes[0], int):
-            axes = axes[0] or ()
-        result: Runs = _numpy.transpose(self, axes or None)
-        return result
-
-
-_numpy: Any = np
-"""NumPy without types, because NumPy's annotations do not accept Runs."""
 
 _REDUCED: dict[np.ufunc, Any] = {np.add: np.sum, np.maximum: np.max, np.minimum: np.min}
 _ACCUMULATED: dict[np.ufunc, Any] = {np.add: np.cumsum}
@@ -379,4 +342,4 @@ def _of_run(key: Any, run: int) -> Any:
 
 
 def _unknown(function: Any) -> str:
-    return f"no typical rounding is known for numpy.{getattr(function, '__name__', function)}"
+    return f"{Runs.unknown} numpy.{getattr(function, '__name__', function)}"

@@ -98,21 +98,9 @@ class Sight:
         # Squares of very large numbers overflow; then this is an upper limit.
         return median / math.sqrt(min(squares, sys.float_info.max) / self.finite)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; `from_dict` reads it back."""
-        return {
-            "tolerances": {str(number): count for number, count in self.tolerances.items()},
-            "squares": self.squares,
-            "finite": self.finite,
-            "absolute": self.absolute,
-            "elements": self.elements,
-            "blind": self.blind,
-            "trivial": self.trivial,
-        }
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Sight":
-        """The sight that `to_dict` described; ValueError for numbers that none has."""
+        """What `bounds.verdict.plain` made of it; ValueError for numbers that none has."""
         tolerances = {int(number): int(count) for number, count in data["tolerances"].items()}
         sums = float(data["squares"]), float(data["absolute"])
         counted = [int(data.get(name, 0)) for name in ("elements", "blind", "trivial")]

@@ -9,8 +9,9 @@ Tracked results. docs/checks.md derives the bounds.
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -38,10 +39,68 @@ class UnknownMethodError(UnknownOperationError, AttributeError):
     """A method of NumPy arrays without a known error bound."""
 
 
-class Tracked(NDArrayOperatorsMixin):
-    """An array with an elementwise bound on the error of a right result.
+class OracleArray(NDArrayOperatorsMixin):
+    """An oracle's array, with the methods of NumPy arrays whose NumPy functions have a rule.
 
-    It has the methods of NumPy arrays whose NumPy functions have a rule.
+    Attributes:
+        shape: Its shape.
+        unknown: The words of an error before the name of what has no rule.
+    """
+
+    __slots__ = ()
+
+    shape: Any
+    unknown: ClassVar[str]
+
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
+    T = property(lambda self: _numpy.transpose(self))
+    mT = property(lambda self: _numpy.matrix_transpose(self))
+    real = property(lambda self: _numpy.real(self))
+    imag = property(lambda self: _numpy.imag(self))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return functools.partial(getattr(_numpy, name), self)
+        if not name.startswith("__") and hasattr(np.ndarray, name):
+            raise UnknownMethodError(f"{self.unknown} numpy.ndarray.{name}")
+        raise AttributeError(f"a NumPy array has no attribute {name!r}")
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
+        """As `numpy.ndarray.astype`; see `Model.cast` for the roundings that follow."""
+        return _numpy.astype(self, dtype)
+
+    def flatten(self) -> Any:
+        """As `numpy.ndarray.flatten`."""
+        return _numpy.ravel(self).copy()
+
+    def sort(self, axis: int = -1, kind: str | None = None) -> None:
+        """As `numpy.ndarray.sort`."""
+        self[...] = _numpy.sort(self, axis=axis)
+
+    def fill(self, value: Any) -> None:
+        """As `numpy.ndarray.fill`."""
+        self[...] = value
+
+    def conj(self) -> Any:
+        """As `numpy.ndarray.conj`."""
+        return _numpy.conjugate(self)
+
+    conjugate = conj
+
+    def reshape(self, *shape: Any) -> Any:
+        """As `numpy.ndarray.reshape`."""
+        return _numpy.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        """As `numpy.ndarray.transpose`."""
+        if len(axes) == 1 and not isinstance(axes[0], int):
+            axes = axes[0] or ()
+        return _numpy.transpose(self, axes or None)
+
+
+class Tracked(OracleArray):
+    """An array with an elementwise bound on the error of a right result.
 
     Args:
         value: Exact values, float64 or complex128; integers and booleans are not rounded. Inputs
@@ -56,6 +115,8 @@ class Tracked(NDArrayOperatorsMixin):
     """
 
     __slots__ = ("bound", "estimated", "held", "model")
+
+    unknown = "no error bound is known for"
 
     def __init__(self, value: Any, bound: Any, model: Model, estimated: str = "") -> None:
         self.held = np.asarray(value)
@@ -72,12 +133,6 @@ class Tracked(NDArrayOperatorsMixin):
         return self.held
 
     shape = property(lambda self: self.held.shape)
-    ndim = property(lambda self: self.held.ndim)
-    size = property(lambda self: self.held.size)
-    T = property(lambda self: _numpy.transpose(self))
-    mT = property(lambda self: _numpy.matrix_transpose(self))
-    real = property(lambda self: _numpy.real(self))
-    imag = property(lambda self: _numpy.imag(self))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -123,13 +178,6 @@ class Tracked(NDArrayOperatorsMixin):
             new = new.astype(self.dtype)
         self.value[index], self.bound[index] = new.value, new.bound
 
-    def __getattr__(self, name: str) -> Any:
-        if name in METHODS:
-            return functools.partial(getattr(_numpy, name), self)
-        if not name.startswith("__") and hasattr(np.ndarray, name):
-            raise UnknownMethodError(f"no error bound is known for numpy.ndarray.{name}")
-        raise AttributeError(f"a NumPy array has no attribute {name!r}")
-
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise UnknownOperationError(
             "an oracle's array became a plain NumPy array, which has no error bound; use only the "
@@ -172,47 +220,15 @@ class Tracked(NDArrayOperatorsMixin):
         own = {key: value for key, value in options.items() if key != "out"}
         return _stored(_numpy_call(function, args, own), _out(options), _name(function))
 
-    def astype(self, dtype: Any, *_: Any, **__: Any) -> "Tracked":
-        """As `numpy.ndarray.astype`; see `Model.cast` for the roundings that follow."""
-        return _numpy.astype(self, dtype)
-
     def copy(self, *_: Any) -> "Tracked":
         """As `numpy.ndarray.copy`."""
         return Tracked(self.value.copy(), self.bound.copy(), self.model)
-
-    def flatten(self) -> "Tracked":
-        """As `numpy.ndarray.flatten`."""
-        return _numpy.ravel(self).copy()
-
-    def sort(self, axis: int = -1, kind: str | None = None) -> None:
-        """As `numpy.ndarray.sort`."""
-        self[...] = _numpy.sort(self, axis=axis)
-
-    def fill(self, value: Any) -> None:
-        """As `numpy.ndarray.fill`."""
-        self[...] = value
-
-    def conj(self) -> "Tracked":
-        """As `numpy.ndarray.conj`."""
-        return _numpy.conjugate(self)
-
-    conjugate = conj
-
-    def reshape(self, *shape: Any) -> "Tracked":
-        """As `numpy.ndarray.reshape`."""
-        return _numpy.reshape(self, shape[0] if len(shape) == 1 else shape)
-
-    def transpose(self, *axes: Any) -> "Tracked":
-        """As `numpy.ndarray.transpose`."""
-        if len(axes) == 1 and not isinstance(axes[0], int):
-            axes = axes[0] or ()
-        return _numpy.transpose(self, axes or None)
 
     def __repr__(self) -> str:
         return f"Tracked({self.value!r}, bound={self.bound!r})"
 
 
-METHODS = (
+_METHODS = (
     *("all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum", "diagonal", "dot"),
     *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum"),
     *("swapaxes", "take", "trace", "var"),
@@ -362,7 +378,7 @@ def _stored(result: Any, out: Any, name: str) -> Any:
 def _unknown(name: str, method: str, options: Mapping[str, Any]) -> str:
     how = name if method == "__call__" else f"{name}.{method}"
     given = f" with {', '.join(options)}" if options else ""
-    return f"no error bound is known for {how}{given}"
+    return f"{Tracked.unknown} {how}{given}"
 
 
 def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:

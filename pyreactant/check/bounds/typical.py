@@ -15,10 +15,10 @@ import numpy as np
 
 from ...arrays.dtypes import finfo
 from ...arrays.sharding import Index
+from .model import ulp
 from .runs import COUNT, ROWS, Runs
 from .sight import Sight, combined
 from .tracked import UnknownOperationError
-from .ulp import ulp
 
 SIGMAS = 8.0
 """Standard deviations that an element may be off."""

@@ -12,7 +12,7 @@ from ...arrays.dtypes import is_float, wide
 from ...arrays.sharding import Index
 from ..bounds.compare import compare, wrong_elements
 from ..bounds.expected import Expected
-from ..bounds.ulp import ulp
+from ..bounds.model import ulp
 from ..bounds.verdict import Verdict
 from ..oracle.oracle import InputOracle, OutputOracle
 from ..records.verdict import ArrayPlan, Kind

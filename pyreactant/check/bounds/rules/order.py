@@ -171,10 +171,9 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Tracked:
 
 @function(np.select)
 def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    chosen = default
     for condition, choice in reversed([*zip(condlist, choicelist, strict=True)]):
-        chosen = _where(condition, choice, chosen)
-    return chosen
+        default = _numpy.where(condition, choice, default)
+    return default
 
 
 @function(np.nan_to_num)

@@ -253,10 +253,11 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
 
 @function(np.dot)
 def _dot(a: Any, b: Any) -> Any:
-    x, y = all_tracked(a, b)
-    if not x.ndim or not y.ndim:
-        return x * y
-    return x @ y if y.ndim <= 2 and x.ndim <= 2 else _numpy.tensordot(x, y, (-1, -2))
+    if not np.ndim(a) or not np.ndim(b):
+        return a * b
+    if np.ndim(a) > 2 or np.ndim(b) > 2:
+        return _numpy.tensordot(a, b, (-1, -2))
+    return a @ b
 
 
 @function(np.inner)
@@ -267,8 +268,7 @@ def _inner(a: Any, b: Any) -> Any:
 
 @function(np.outer)
 def _outer(a: Any, b: Any) -> Any:
-    x, y = map(_numpy.ravel, all_tracked(a, b))
-    return x[:, None] * y[None, :]
+    return _numpy.reshape(a, (-1, 1)) * _numpy.reshape(b, (1, -1))
 
 
 @function(np.kron)

@@ -113,7 +113,7 @@ def _mean(
 
 @function(np.var)
 def _var(
-    a: Tracked,
+    a: Any,
     axis: Any = None,
     dtype: Any = None,
     out: Any = None,
@@ -121,17 +121,17 @@ def _var(
     keepdims: bool = False,
     *,
     correction: float = 0,
-) -> Tracked:
+) -> Any:
     """The variance in two passes, as both runtimes compute it."""
     a = a if dtype is None else a.astype(dtype)
-    centred = a - _mean(a, axis, keepdims=True)
-    total = _sum(_numpy.square(_numpy.abs(centred)), axis, keepdims=keepdims)
+    centred = a - _numpy.mean(a, axis=axis, keepdims=True)
+    total = _numpy.sum(_numpy.square(_numpy.abs(centred)), axis=axis, keepdims=keepdims)
     return total / (_length(a, axis) - max(ddof, correction))
 
 
 @function(np.std)
 def _std(
-    a: Tracked,
+    a: Any,
     axis: Any = None,
     dtype: Any = None,
     out: Any = None,
@@ -139,7 +139,7 @@ def _std(
     keepdims: bool = False,
     *,
     correction: float = 0,
-) -> Tracked:
+) -> Any:
     return _numpy.sqrt(_var(a, axis, dtype, None, ddof, keepdims, correction=correction))
 
 

@@ -10,10 +10,8 @@ import numpy as np
 from ....arrays.dtypes import EXTENDED, as_dtype
 from ..model import Model
 from ..runs import COUNT, FAR, RULES, Runs, all_runs, as_runs, model_of
-from ..tracked import UnknownOperationError
+from ..tracked import FUNCTIONS, UnknownOperationError, _numpy
 from .moves import JOINS, MOVES
-
-_numpy: Any = np
 
 
 def _aligned(*operands: Runs) -> list[np.ndarray]:
@@ -213,19 +211,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Runs:
     return Runs(np.where(*_aligned(*operands)), model_of(*operands[1:]), rounding)
 
 
-def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    for condition, choice in reversed([*zip(condlist, choicelist, strict=True)]):
-        default = _numpy.where(condition, choice, default)
-    return default
-
-
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
-    low, high = (a_min if min is None else min), (a_max if max is None else max)
-    a = a if low is None else _numpy.maximum(a, low)
-    return a if high is None else _numpy.minimum(a, high)
-
-
-RULES |= {np.where: _where, np.select: _select, np.clip: _clip}
+RULES[np.where] = _where
 
 
 # Sums and extremes along dimensions.
@@ -289,23 +275,6 @@ def _mean(
     return _sum(a, axis, dtype, out, keepdims, mean=True)
 
 
-def _var(
-    a: Runs,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-) -> Any:
-    apart = a - _mean(a, axis, keepdims=True)
-    squares = _sum(apart * apart, axis, keepdims=keepdims)
-    return squares / (a.size // max(squares.size, 1) - ddof)
-
-
-def _std(*args: Any, **options: Any) -> Any:
-    return _numpy.sqrt(_var(*args, **options))
-
-
 def _cumsum(a: Runs, axis: Any = None, dtype: Any = None, out: Any = None) -> Runs:
     if axis is None:
         a, axis = a.reshape(-1), 0
@@ -334,16 +303,9 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 
 RULES |= {f: _extreme(f) for f in (np.max, np.min, np.amax, np.amin, np.any, np.all)}
-RULES |= {
-    np.sum: _sum,
-    np.mean: _mean,
-    np.var: _var,
-    np.std: _std,
-    np.cumsum: _cumsum,
-    np.linalg.norm: _norm,
-    np.ptp: lambda a, axis=None: _numpy.max(a, axis=axis) - _numpy.min(a, axis=axis),
-    np.sort: lambda a, axis=-1: Runs(each(lambda x: np.sort(x, axis), a), a.model, a.rounding),
-}
+RULES |= {np.sum: _sum, np.mean: _mean, np.cumsum: _cumsum}
+RULES[np.linalg.norm] = _norm
+RULES[np.sort] = lambda a, axis=-1: Runs(each(lambda x: np.sort(x, axis), a), a.model, a.rounding)
 
 
 # Sums of products.
@@ -406,16 +368,7 @@ def _einsum(subscripts: Any, *operands: Any, optimize: Any = True, out: Any = No
     return _product(lambda a, b: np.einsum(spec, a, b, optimize=True), x, y, count, _least_of_all)
 
 
-def _dot(a: Any, b: Any) -> Any:
-    if np.ndim(a) == 0 or np.ndim(b) == 0:
-        return _multiply(a, b)
-    if np.ndim(a) > 2 or np.ndim(b) > 2:
-        raise UnknownOperationError("no typical rounding is known for numpy.dot of 3 dimensions")
-    return _matmul(a, b)
-
-
-RULES |= {np.matmul: _matmul, np.einsum: _einsum, np.dot: _dot}
-RULES[np.outer] = lambda a, b: a.reshape(-1, 1) * b.reshape(1, -1)
+RULES |= {np.matmul: _matmul, np.einsum: _einsum}
 
 
 # Conversions and moves.
@@ -506,3 +459,7 @@ RULES |= {
     np.pad: _pad,
     np.real: lambda val: val,
 }
+
+# Composed of other operations, whose rules say how they round.
+COMPOSED: tuple[Any, ...] = (np.clip, np.select, np.ptp, np.var, np.std, np.dot, np.outer)
+RULES |= {f: FUNCTIONS[f] for f in COMPOSED}
