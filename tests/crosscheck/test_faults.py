@@ -14,6 +14,7 @@ from pyreactant.check.records.verdict import Kind
 
 from . import user_programs
 from .faults import (
+    Blocks,
     Fault,
     Scene,
     by_blocks,
@@ -24,6 +25,7 @@ from .faults import (
     only_on,
     stale,
     weighted,
+    wide,
 )
 from .trials import diagnosis_of
 
@@ -66,6 +68,12 @@ def with_old_parameters(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> Any:
 def one_changed(block: np.ndarray) -> np.ndarray:
     block.flat[3] *= 1.01
     return block
+
+
+def stale_weights(scene: Scene) -> Blocks:
+    """The product with an input of the call before."""
+    x, _, c = wide(scene.inputs)
+    return scene.cut(affine(x, wide(scene.before)[1], c))
 
 
 def own_part(scene: Scene, device: int) -> Any:
@@ -185,6 +193,7 @@ OF_AFFINE: list[Fault] = [
     ("no sum over devices", Kind.MISSING_REDUCTION, by_blocks(own_part)),
     ("row-major as column-major", Kind.TRANSPOSED, every(read_by_columns)),
     ("a part lost", PARTS, weighted(affine, {5: 0})),
+    ("stale weights", MEMORY, stale_weights),
     ("the product scaled", FACTOR, instead(lambda x, w, c: 0.5 * (x @ w) * 1.1 + c)),
 ]
 

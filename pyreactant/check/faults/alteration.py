@@ -98,6 +98,18 @@ class Cuts:
                 )
 
 
+_ROUNDED = 2.0**-8
+"""A factor that is nearer to 1 may be a constant in a shorter type."""
+
+_NOTHING = 1e-3
+"""A factor that is nearer to 0 leaves a part out."""
+
+
+def is_factor(factor: complex) -> bool:
+    """Whether a wrong factor is no rounded constant, and leaves nothing out."""
+    return abs(factor) >= _NOTHING and abs(factor - 1) >= _ROUNDED
+
+
 _DIGITS = 3
 
 _KNOWN = 1e-7

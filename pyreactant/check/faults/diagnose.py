@@ -60,15 +60,13 @@ def differing(
 def copies_text(copies: Sequence[Differing]) -> str:
     """Which copies differ, in a few words."""
     first = copies[0]
-    devices = ", ".join(str(b.device) for b in first[:8])
-    more = f" and {len(first) - 8} more" if len(first) > 8 else ""
     others = (
         f"; so do copies of {counted(len(copies) - 1, 'other block')}" if len(copies) > 1 else ""
     )
-    plural = "s" if len(first) > 1 else ""
     return (
-        f"block {block_text(first[0].index)} of {first[0].array} has other bits on device{plural} "
-        f"{devices}{more} than on other devices with a copy of it{others}"
+        f"block {block_text(first[0].index)} of {first[0].array} has other bits on "
+        f"{named('device', [b.device for b in first])} than on other devices with a copy of it"
+        f"{others}"
     )
 
 
@@ -291,7 +289,7 @@ def _extent(wrong: int, blocks: int, processes: Sequence[int], devices: Sequence
         return f"all {blocks} blocks are wrong" if blocks > 1 else "its only block is wrong"
     if wrong == 1:
         return f"1 of {blocks} blocks is wrong"
-    where = f"{_named('process', processes)} and {_named('device', devices)}"
+    where = f"{named('process', processes)} and {named('device', devices)}"
     return f"{wrong} of {blocks} blocks are wrong, on {where}"
 
 
@@ -313,7 +311,7 @@ def _reasons(
     """Kinds of fault with reasons, the likeliest first; those that explain all blocks lead."""
     absent = [verdict.device for verdict in wrong if verdict.index is None]
     if absent:
-        return [(Kind.FEWER_DEVICES, f"no block on {_named('device', absent)}")]
+        return [(Kind.FEWER_DEVICES, f"no block on {named('device', absent)}")]
     of_orders = [
         (kind, description)
         for kind, description, held in orders(plan.sharding, plan.shape)
@@ -405,7 +403,8 @@ def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:
     return max(wrong, key=severity)
 
 
-def _named(what: str, numbers: Sequence[int]) -> str:
+def named(what: str, numbers: Sequence[int]) -> str:
+    """Devices, processes or dimensions by their numbers, the first 8."""
     shown = ", ".join(map(str, numbers[:_MOST]))
     more = f" and {len(numbers) - _MOST} more" if len(numbers) > _MOST else ""
     plural = "" if len(numbers) == 1 else "es" if what.endswith("s") else "s"

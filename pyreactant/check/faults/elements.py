@@ -18,16 +18,10 @@ from ..oracle.oracle import OutputOracle
 from ..oracle.sources import Rounded, Stale, beside, exchanged
 from ..records.verdict import Kind
 from ..regions import around, within
-from .alteration import plain_numbers
+from .alteration import is_factor, plain_numbers
 from .subject import Reason, Wrong, explains, fits
 
 _USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
-
-_ROUNDED = 2.0**-8
-"""A factor that is nearer to 1 may be a constant in a shorter type."""
-
-_NOTHING = 1e-3
-"""A factor that is nearer to 0 leaves a part out."""
 
 
 def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
@@ -130,11 +124,11 @@ def _named(wrong: Wrong, factor: complex, beside: str, known: float) -> Reason:
         slack = max(slack, spread / norm if norm else slack)
     shown = f"{size:.6g}" if isinstance(size, float) else f"({size:.6g})"
     text = f"it is {shown} times the right value{beside}"
-    hidden = abs(size) < _NOTHING or abs(size - 1) < _ROUNDED
+    named = is_factor(size)
     if isinstance(size, float) and wrong.subject.operations is not None:
         # A number that nobody writes is computed, perhaps from the inputs.
-        hidden |= next(plain_numbers(size, known), None) is None
-    kind = Kind.UNKNOWN if hidden else Kind.FACTOR
+        named &= any(plain_numbers(size, known))
+    kind = Kind.FACTOR if named else Kind.UNKNOWN
     return _variance(wrong, size, slack, beside) or (kind, text)
 
 

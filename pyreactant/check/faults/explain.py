@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -161,7 +160,7 @@ def _non_finite(wrong: Wrong) -> Iterator[Reason]:
 
 EXACT: list[Test] = [
     _stale,
-    partial(partial_sum, own=True),
+    partial_sum,
     transposed,
     wrong_halo,
     shifted,
@@ -173,7 +172,6 @@ EXACT: list[Test] = [
 GUESSED: list[Test] = [
     _input_instead,
     _uninitialised,
-    partial(partial_sum, own=False),
     own_part_alone,
     lost_parts,
     equal_parts,

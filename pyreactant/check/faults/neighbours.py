@@ -4,6 +4,7 @@ A roll, a slice of a padded array and a part that is joined or written elsewhere
 On devices each part gets those from outside itself from its neighbours: the halo.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -72,17 +73,52 @@ def of_slices(x: np.ndarray, key: Any, before: Sequence[int], result: np.ndarray
     return found[0] if len(found) == 1 else None
 
 
-_FILLS = {
-    "zeros": "zeros",
-    "around": "the elements of the part's other end",
-    "ends": "the part's own outermost elements",
-    "mirrored": "the part's own elements, mirrored",
-    "other": "the other neighbour's",
-    "next": "those that are next to the part's other end",
-    "beyond": "the neighbours' elements off by one",
-    "earlier": "those of the step before",
-}
-"""What a part may have in place of its neighbours' elements."""
+def of_roll(x: np.ndarray, shift: Any, axis: Any) -> Moved | None:
+    """What a roll takes from beside, if it is along one dimension."""
+    if np.ndim(shift) or np.ndim(axis) or axis is None or not np.ndim(x):
+        return None
+    axis = axis % x.ndim
+    return Moved(np.roll(x, shift, axis), x, axis, -shift, 0, x.shape[axis], around=True)
+
+
+def of_part(
+    result: np.ndarray, axis: int, offset: int, length: int, taken: tuple[np.ndarray, Any] | None
+) -> Moved | None:
+    """What is moved if a part of an array comes to another place of one as long.
+
+    Args:
+        result: The other array, or what of it the part becomes.
+        axis: The dimension.
+        offset: The place of the part there.
+        length: Length of the dimension.
+        taken: The array, and the slices that the part is of it; None if it is no part.
+    """
+    if taken is None:
+        return None
+    base, key = taken
+    parts = key if isinstance(key, tuple) else (key,)
+    if axis >= len(parts) or base.ndim != result.ndim or base.shape[axis] != length:
+        return None
+    start, _, step = parts[axis].indices(length)
+    by = start - offset
+    if step != 1 or not by:
+        return None
+    others = tuple(slice(None) if d == axis else p for d, p in enumerate(parts))
+    own = 0 if result.shape[axis] == length else offset
+    return Moved(result, base[others], axis, by, own, length)
+
+
+def of_write(
+    x: np.ndarray, key: Any, new: np.ndarray, taken: tuple[np.ndarray, Any] | None
+) -> Moved | None:
+    """What is moved if a part of an array is written elsewhere into another one."""
+    if new.ndim != x.ndim:
+        return None
+    for axis, part in enumerate(key if isinstance(key, tuple) else (key,)):
+        start, stop, step = part.indices(x.shape[axis])
+        if step == 1 and stop - start == new.shape[axis] < x.shape[axis]:
+            return of_part(new, axis, start, x.shape[axis], taken)
+    return None
 
 
 def alterations(moved: Moved, cuts: Cuts, earlier: Moved | None) -> Iterator[Alteration]:
@@ -100,17 +136,15 @@ def alterations(moved: Moved, cuts: Cuts, earlier: Moved | None) -> Iterator[Alt
         n = cut[moved.axis]
         if not n or moved.length % n or abs(moved.by) >= moved.length // n:
             continue
-        where = _cut_text(cut)
-        for (fill, text), one_side in itertools.product(_FILLS.items(), ("", side)):
-            if fill in ("other", "next") and n < 2:
-                continue
-            if fill == "earlier" and (earlier is None or earlier.source is moved.source):
-                continue
-            before = earlier.source if fill == "earlier" and earlier is not None else moved.source
+        where, (outside, right, fills) = _cut_text(cut), _fills(moved, n)
+        of_sources = [(text, moved.source, places) for text, places in fills.items()]
+        if earlier is not None and earlier.source is not moved.source:
+            of_sources.append(("those of the step before", earlier.source, right))
+        for (text, source, places), one_side in itertools.product(of_sources, ("", side)):
             yield Alteration(
                 Kind.HALO,
                 f"with {text} in place of a neighbour's{one_side}{where}",
-                lambda n=n, fill=fill, before=before: _filled(moved, n, fill, before),
+                functools.partial(_filled, moved, outside, source, places),
             )
 
 
@@ -123,34 +157,46 @@ def _cut_text(cut: Sequence[int]) -> str:
     return f", where {' and '.join(parts)}"
 
 
-def _filled(moved: Moved, n: int, fill: str, source: np.ndarray) -> np.ndarray:
-    """The result with other elements wherever one comes from outside its own part."""
-    result = np.array(moved.result)
-    length, size, axis = moved.length, moved.length // n, moved.axis
-    own = moved.own + np.arange(result.shape[axis])
-    at = own + moved.by
-    start = own // size * size
+def _fills(moved: Moved, n: int) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """What each of n parts may have in place of its neighbours' elements.
+
+    Returns:
+        Which elements of the result come from outside their own part; the place of each element
+        in the source; and the places of others, which the words say. What is outside of the
+        source is zero.
+    """
+    length, size, back, width = moved.length, moved.length // n, moved.by < 0, abs(moved.by)
+    own = moved.own + np.arange(moved.result.shape[moved.axis])
+    at, start = own + moved.by, own // size * size
     inside = at - start
-    outside = (inside < 0) | (inside >= size)
-    back, width = moved.by < 0, abs(moved.by)
     step = np.where(inside < 0, -inside - 1, inside - size)  # 0 for the nearest one
     other = start + (size if back else -size)
-    places = {
-        "zeros": at,
-        "around": start + inside % size,
-        "ends": start + np.clip(inside, 0, size - 1),
-        "mirrored": start + np.where(inside < 0, -inside, 2 * (size - 1) - inside),
-        "other": other + (size - 1 - step if back else step),
-        "next": other + (width - 1 - step if back else size - width + step),
-        "beyond": at + (-1 if back else 1),
-        "earlier": at,
+    beyond = at + (-1 if back else 1)
+    fills = {
+        "the elements of the part's other end": start + inside % size,
+        "the part's own outermost elements": start + np.clip(inside, 0, size - 1),
+        "the part's own elements, mirrored": start
+        + np.where(inside < 0, -inside, 2 * (size - 1) - inside),
     }
-    place = places[fill][outside]
-    if moved.around or fill in ("other", "next"):
-        place = place % length
-    place = place + moved.before
-    lines = np.moveaxis(result, axis, 0)
-    known = (place >= 0) & (place < source.shape[axis]) & (fill != "zeros")
+    if n > 1:
+        next_to_other = other + (width - 1 - step if back else size - width + step)
+        fills["the other neighbour's"] = (other + (size - 1 - step if back else step)) % length
+        fills["those that are next to the part's other end"] = next_to_other % length
+    if moved.around:
+        at, beyond = at % length, beyond % length
+    fills["the neighbours' elements off by one"] = beyond
+    places = {text: place + moved.before for text, place in fills.items()}
+    outside = (inside < 0) | (inside >= size)
+    return outside, at + moved.before, {"zeros": np.full(at.shape, -1), **places}
+
+
+def _filled(
+    moved: Moved, outside: np.ndarray, source: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """The result with elements from other places wherever one comes from outside its part."""
+    result, axis, place = np.array(moved.result), moved.axis, places[outside]
+    known = (place >= 0) & (place < source.shape[axis])
     new = np.moveaxis(np.take(source, np.where(known, place, 0), axis), axis, 0)
+    lines = np.moveaxis(result, axis, 0)
     lines[outside] = np.where(known.reshape((-1,) + (1,) * (new.ndim - 1)), new, 0)
     return result

@@ -20,7 +20,7 @@ from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
 from ..bounds.tracked import UnknownOperationError
 from ..records.verdict import Kind
-from .alteration import Alteration, Cuts, plain_numbers
+from .alteration import Alteration, Cuts, is_factor, plain_numbers
 from .rules import is_epsilon
 from .subject import Reason, Wrong, explains
 from .watched import Pick, Replay
@@ -96,11 +96,10 @@ class Operations:
         self._matched: list[_Match] = []
         self._results: dict[tuple[tuple[int, Reason], ...], np.ndarray | None] = {}
         self._guards: set[int] = set()
-        self._room, self._runs, self._spent, self._since = _KEPT, 0, 0.0, 0.0
+        self._room, self._spent = _KEPT, 0.0
 
     def explain(self, wrong: Wrong) -> list[Reason]:
         """The alterations that give the values of a block, one of each kind, the nearest first."""
-        self._since = time.thread_time()
         target = _Target(wrong)
         fitting = [
             match
@@ -125,7 +124,6 @@ class Operations:
 
     def shorter(self) -> Iterator[tuple[str, np.ndarray]]:
         """The output with the factors of products in a shorter type, and how."""
-        self._since = time.thread_time()
         for family in self._in_shorter:
             for choice in family.choices:
                 result = self._result(choice)
@@ -224,7 +222,6 @@ class Operations:
         steps: list[_Step] = []
         if not self._small:
             return None
-        self._since = time.thread_time()
 
         def note(number: int, alterations: Iterator[Alteration]) -> None:
             ways = [way._replace(new=_forgotten) for way in alterations]
@@ -247,20 +244,14 @@ class Operations:
 
     def _run(self, replay: Replay) -> np.ndarray | None:
         """The output of a run of the oracle; None if it cannot run."""
+        start = time.thread_time()
         try:
             with np.errstate(all="ignore"):
                 return np.asarray(self._of_class(self._arrays(), replay.of_class())[self._number])
         except UnknownOperationError:
             return None
         finally:
-            self._runs += 1
-            # To ask for the time takes as long as a small oracle.
-            if self._runs % _TIMED == 1:
-                self._note_time()
-
-    def _note_time(self) -> None:
-        now = time.thread_time()
-        self._spent, self._since = self._spent + now - self._since, now
+            self._spent += time.thread_time() - start
 
     def _with_other_constants(self, target: "_Target") -> list[_Match]:
         """The matches of the oracle with another constant."""
@@ -311,8 +302,7 @@ class Operations:
             kind = Kind.EPSILON
         # A constant that nobody writes may be anything else that moves as much.
         for plain in plain_numbers(value, known):
-            near = abs(plain / c - 1) < _NEAR or abs(plain) < _NOTHING * abs(c)
-            lost = kind == Kind.FACTOR and near
+            lost = kind == Kind.FACTOR and not is_factor(plain / c)
             big = kind == Kind.EPSILON and not is_epsilon(plain, guards=True)
             text = way.text.format(f"{plain:.6g}")
             reason = (
@@ -329,21 +319,11 @@ def _forgotten() -> None:
     """In place of what holds the arrays of a run."""
 
 
-_TIMED = 8
-"""After so many runs of an oracle the time is asked for."""
-
 _STEPS = 8
 """Steps of the search for a constant."""
 
 _NEARER = 0.7
 """A step that leaves more of the error than this leads nowhere."""
-
-_NEAR = 2.0**-8
-"""A factor that is nearer to 1 may be a constant in a shorter type."""
-
-_NOTHING = 1e-3
-"""A factor that is smaller leaves a part out."""
-
 
 _FEW = 8
 """Wrong elements that are compared before all of a tile."""

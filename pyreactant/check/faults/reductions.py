@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arrays.dtypes import wide
-from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index, NamedSharding
 from ...base.counted import counted
 from ..bounds.compare import wrong_elements
@@ -17,6 +16,7 @@ from ..bounds.expected import Expected
 from ..oracle.sources import Only, alone, masked
 from ..records.verdict import ArrayPlan, Kind
 from ..regions import whole_index
+from .diagnose import named
 from .subject import Reason, Wrong, explains, fits
 
 _MOST_PARTS = 64
@@ -26,8 +26,8 @@ _PATIENCE = 120.0
 """Seconds that the search for lost parts may take for all blocks; a user's oracle may be slow."""
 
 
-def partial_sum(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
-    """The sum over some devices only: over those of the device's own mesh position, or others."""
+def partial_sum(wrong: Wrong) -> Iterator[Reason]:
+    """The sum over those devices only that are at the device's own place along some axes."""
     mesh, oracle = wrong.subject.plan.sharding.mesh, wrong.output
     at = np.unravel_index(mesh.device_ids.index(wrong.device), mesh.shape)
     place = dict(zip(mesh.axis_names, map(int, at), strict=True))
@@ -36,9 +36,9 @@ def partial_sum(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
         summed = [dimension for i, dimension in contracted if i == number]
         cut = plan.sharding.axes(len(plan.shape))
         axes = [axis for dimension in summed for axis in cut[dimension]]
-        for where in itertools.islice(_places(axes, mesh), _MOST):
-            if all(place[axis] == n for axis, n in where.items()) != own:
-                continue
+        counts = range(len(axes), 0, -1)
+        for kept in itertools.chain.from_iterable(itertools.combinations(axes, n) for n in counts):
+            where = {axis: place[axis] for axis in kept}
             source = oracle.sources[number]
             for dimension in (d for d in summed if set(cut[d]) & set(where)):
                 mask = positions_along(plan.shape[dimension], cut[dimension], plan.sharding, where)
@@ -50,17 +50,6 @@ def partial_sum(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
                     f"it holds the sum over {shown} only, not over all of {' and '.join(where)}",
                 )
                 return
-
-
-_MOST = 256  # partial sums to try
-
-
-def _places(axes: Sequence[str], mesh: Mesh) -> Iterator[dict[str, int]]:
-    """Positions along some of the axes, all of them first."""
-    for count in range(len(axes), 0, -1):
-        for kept in itertools.combinations(axes, count):
-            for place in itertools.product(*(range(mesh.axis_size(axis)) for axis in kept)):
-                yield dict(zip(kept, place, strict=True))
 
 
 def positions_along(
@@ -129,7 +118,7 @@ def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
         if not _needs(wrong, dimensions)[wrong.wrong].all():
             return
         ends = [d for d in dimensions if not _lines(_needs(wrong, [d]), d).all()]
-        text = f"it was computed from its own part of {_dimensions(dimensions)} only"
+        text = f"it was computed from its own part of {named('dimension', dimensions)} only"
         yield Kind.HALO if ends else Kind.MISSING_REDUCTION, text
         return
 
@@ -147,11 +136,6 @@ def _lines(chosen: np.ndarray, dimension: int) -> np.ndarray:
     """At which positions along a dimension any element is chosen."""
     lines = np.moveaxis(chosen, dimension, 0).reshape(chosen.shape[dimension], -1)
     return np.asarray(lines.any(axis=1))
-
-
-def _dimensions(dimensions: Sequence[int]) -> str:
-    named = " and ".join(map(str, dimensions))
-    return f"dimension{'s' if len(dimensions) > 1 else ''} {named}"
 
 
 class _Part(NamedTuple):
@@ -176,8 +160,10 @@ def lost_parts(wrong: Wrong) -> Iterator[Reason]:
                 # A program that subtracts may have a wrong sign; one that needs a part at the
                 # ends of lines only may have a wrong halo.
                 certain = min(weights) >= 0 and _is_whole(parts, weights)
-                if certain and _only_own(wrong.device, parts, weights):
-                    text = f"of the sum over {len(parts)} parts it holds only its own"
+                if certain and sum(weights) == 1:
+                    only = parts[weights.index(1)].devices
+                    what = "its own" if wrong.device in only else f"that of {named('device', only)}"
+                    text = f"of the sum over {len(parts)} parts it holds only {what}"
                     yield Kind.MISSING_REDUCTION, text
                     return
                 kind = Kind.PARTS if certain else Kind.UNKNOWN
@@ -287,26 +273,15 @@ def _is_whole(parts: Sequence[_Part], weights: Sequence[int]) -> bool:
     return True
 
 
-def _only_own(device: int, parts: Sequence[_Part], weights: Sequence[int]) -> bool:
-    """Whether the sum has nothing but the device's own part."""
-    return all(
-        weight == int(device in part.devices) for weight, part in zip(weights, parts, strict=True)
-    )
-
-
 def _parts_text(parts: Sequence[_Part], weights: Sequence[int]) -> str:
     """Which devices' parts are in the sum how often."""
     odd = [(w, part) for w, part in zip(weights, parts, strict=True) if w != 1]
     shown = [
-        f"the part of {_devices(part.devices)} is {_times_text(weight)}" for weight, part in odd[:4]
+        f"the part of {named('device', part.devices)} is {_times_text(weight)}"
+        for weight, part in odd[:4]
     ]
     more = f", and {counted(len(odd) - 4, 'more part')}" if len(odd) > 4 else ""
     return f"of the sum over {len(parts)} parts {' and '.join(shown)}{more}"
-
-
-def _devices(devices: Sequence[int]) -> str:
-    named = ", ".join(map(str, devices[:8])) + (" ..." if len(devices) > 8 else "")
-    return f"device{'s' if len(devices) > 1 else ''} {named}"
 
 
 def _times_text(weight: int) -> str:

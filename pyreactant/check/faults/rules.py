@@ -32,6 +32,10 @@ class Call(NamedTuple):
     inputs: tuple[Any, ...]
     cuts: Cuts
 
+    def given(self, name: str, place: int, default: Any = None) -> Any:
+        """An argument that is given by position or by name."""
+        return self.args[place] if len(self.args) > place else self.options.get(name, default)
+
 
 Rule = Callable[[Call], Iterator[Alteration]]
 
@@ -98,11 +102,10 @@ def _where(call: Call) -> Iterator[Alteration]:
 
 def _triangle(function: Any) -> Rule:
     def rule(call: Call) -> Iterator[Alteration]:
-        args = call.args
-        k = call.options.get("k", args[1] if len(args) > 1 else 0)
+        k = call.given("k", 1, 0)
         for by in (1, -1):
             text = f"with k = {k + by} instead of {k} in {function.__name__}"
-            yield Alteration(Kind.MASK, text, lambda by=by: function(args[0], k + by))
+            yield Alteration(Kind.MASK, text, lambda by=by: function(call.args[0], k + by))
 
     return rule
 
@@ -216,7 +219,7 @@ def _reduction(ufunc: Any) -> Rule:
     name = {np.add: "sum", np.maximum: "largest", np.minimum: "smallest"}[ufunc]
 
     def rule(call: Call) -> Iterator[Alteration]:
-        x, given = np.asarray(call.args[0]), call.options.get("axis", 0)
+        x, given = np.asarray(call.args[0]), call.given("axis", 1, 0)
         axes = tuple(range(x.ndim) if given is None else np.atleast_1d(given) % max(x.ndim, 1))
         keep = bool(call.options.get("keepdims"))
         if not axes:
@@ -229,12 +232,18 @@ def _reduction(ufunc: Any) -> Rule:
             yield from _of_parts(name, text, x, axes, parts, reduced)
         if name == "sum":
             yield from _multiples(call.cuts, "the sum", lambda: reduced(x))
-        for other in range(x.ndim):
-            if len(axes) == 1 and other != axes[0] and x.shape[other] == x.shape[axes[0]]:
-                text = f"along dimension {other} instead of {axes[0]}"
-                yield Alteration(Kind.DIMENSION, text, lambda other=other: reduced(x, other))
+        if len(axes) == 1:
+            yield from _along_others(x, axes[0], lambda other: reduced(x, other))
 
     return rule
+
+
+def _along_others(x: np.ndarray, axis: int, new: Callable[[int], Any]) -> Iterator[Alteration]:
+    """The operation along each other dimension of the same length."""
+    for other in range(x.ndim):
+        if other != axis % x.ndim and x.shape[other] == x.shape[axis]:
+            text = f"along dimension {other} instead of {axis}"
+            yield Alteration(Kind.DIMENSION, text, functools.partial(new, other))
 
 
 def _multiples(cuts: Cuts, what: str, new: Callable[[], Any]) -> Iterator[Alteration]:
@@ -455,8 +464,7 @@ def _of_inner(
 
 
 def _cumulative(call: Call) -> Iterator[Alteration]:
-    x = np.asarray(call.args[0])
-    axis = call.options.get("axis", call.args[1] if len(call.args) > 1 else None)
+    x, axis = np.asarray(call.args[0]), call.given("axis", 1)
     if axis is None:
         return
     for n in call.cuts.counts:
@@ -469,15 +477,11 @@ def _cumulative(call: Call) -> Iterator[Alteration]:
                     [np.cumsum(part, axis) for part in np.split(x, n, axis)], axis
                 ),
             )
-    for other in range(x.ndim):
-        if other != axis % x.ndim and x.shape[other] == x.shape[axis]:
-            text = f"along dimension {other} instead of {axis}"
-            yield Alteration(Kind.DIMENSION, text, lambda other=other: np.cumsum(x, other))
+    yield from _along_others(x, axis, lambda other: np.cumsum(x, other))
 
 
 def _roll(call: Call) -> Iterator[Alteration]:
-    x, shift = call.args[:2]
-    axis = call.options.get("axis", call.args[2] if len(call.args) > 2 else None)
+    x, shift, axis = call.args[0], call.given("shift", 1), call.given("axis", 2)
     if np.ndim(shift) == 0:
         for other in dict.fromkeys((shift + 1, shift - 1, -shift)):
             if other != shift:
@@ -485,20 +489,16 @@ def _roll(call: Call) -> Iterator[Alteration]:
                 yield Alteration(Kind.SHIFTED, text, lambda other=other: np.roll(x, other, axis))
 
 
-def _padded(call: Call, mode: Any) -> np.ndarray:
-    width: Any = call.options.get("pad_width", call.args[1] if len(call.args) > 1 else 0)
-    return np.pad(call.args[0], width, mode=mode)
-
-
 _PADDING = ("constant", "edge", "wrap", "reflect")
 
 
 def _pad(call: Call) -> Iterator[Alteration]:
-    mode = call.options.get("mode", call.args[2] if len(call.args) > 2 else "constant")
+    x, width = call.args[0], call.given("pad_width", 1)
+    mode = call.given("mode", 2, "constant")
     for other in _PADDING:
         if other != mode:
             text = f"with {other!r} padding instead of {mode!r}"
-            yield Alteration(Kind.HALO, text, lambda other=other: _padded(call, other))
+            yield Alteration(Kind.HALO, text, functools.partial(np.pad, x, width, other))
 
 
 _ADD, SQRT, POWER = (np.add, "__call__"), (np.sqrt, "__call__"), (np.power, "__call__")

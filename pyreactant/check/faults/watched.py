@@ -117,7 +117,7 @@ def _watched(replay: Replay) -> type:
                 altered = replay.ask(of_mask(mask, "x[mask] = ...", by_value=by_value))
                 mask = mask if altered is None else altered()
             elif isinstance(new, Watched) and _of_slices(key):
-                moved = written(plain(self), key, new)
+                moved = neighbours.of_write(plain(self), key, plain(new), new.taken)
                 altered = None if moved is None else replay.ask(replay.moves(moved))
                 new = new if altered is None else altered()
             super().__setitem__(mask, new)
@@ -130,9 +130,12 @@ def _watched(replay: Replay) -> type:
 
     def call(name: Any, function: Any, args: Any, options: Any, inputs: Any = ()) -> Any:
         ways: Iterator[Alteration] = iter(())
+        called = Call(args, options, inputs, replay.cuts)
         if name in RULES:
-            ways = RULES[name](Call(args, options, inputs, replay.cuts))
-        moved = rolled(args, options) if name is np.roll else None
+            ways = RULES[name](called)
+        moved = None
+        if name is np.roll:
+            moved = neighbours.of_roll(args[0], called.given("shift", 1), called.given("axis", 2))
         if moved is not None:
             ways = itertools.chain(ways, replay.moves(moved))
         altered = replay.ask(itertools.chain(ways, _epsilon_elsewhere(name, inputs)))
@@ -148,7 +151,7 @@ def _watched(replay: Replay) -> type:
         if name == SQRT:
             array.root = args[0]
         if name is np.pad:
-            array.padding = _padding(args, options)
+            array.padding = _padding(args[0], called.given("pad_width", 1))
         compared = isinstance(name, tuple) and name in COMPARISONS
         array.by_value = (compared and any(_of_values(x) for x in inputs)) or (
             array.dtype == bool and any(getattr(x, "by_value", False) for x in inputs)
@@ -157,14 +160,6 @@ def _watched(replay: Replay) -> type:
             _scales(name, args) and any(getattr(x, "of_squares", False) for x in inputs)
         )
         return array
-
-    def rolled(args: Any, options: Any) -> Moved | None:
-        x, shift = args[:2]
-        axis = options.get("axis", args[2] if len(args) > 2 else None)
-        if np.ndim(shift) or np.ndim(axis) or axis is None or not np.ndim(x):
-            return None
-        axis = axis % x.ndim
-        return Moved(np.roll(x, shift, axis), x, axis, -shift, 0, x.shape[axis], around=True)
 
     def joined(arrays: Any, axis: Any = 0, **options: Any) -> Any:
         """Arrays that are joined; one of them may be moved, or padded with the others."""
@@ -181,7 +176,8 @@ def _watched(replay: Replay) -> type:
         length = whole.shape[axis]
         moved, padding = None, ()
         if 2 * largest.shape[axis] > length:
-            moved = of_part(whole, axis, offset, length, largest)
+            taken = getattr(largest, "taken", None)
+            moved = neighbours.of_part(whole, axis, offset, length, taken)
             rest = length - offset - largest.shape[axis]
             padding = tuple(n * (d == axis) for d in range(whole.ndim) for n in (offset, rest))
         altered = replay.ask(iter(()) if moved is None else replay.moves(moved))
@@ -189,33 +185,6 @@ def _watched(replay: Replay) -> type:
         if moved is None:
             result.padding = padding
         return result
-
-    def written(array: np.ndarray, key: Any, new: Any) -> Moved | None:
-        """What is moved if a slice of an array is written elsewhere into another one."""
-        parts = key if isinstance(key, tuple) else (key,)
-        if new.ndim != array.ndim:
-            return None
-        for axis, part in enumerate(parts):
-            start, stop, step = part.indices(array.shape[axis])
-            if step == 1 and stop - start == new.shape[axis] < array.shape[axis]:
-                return of_part(plain(new), axis, start, array.shape[axis], new)
-        return None
-
-    def of_part(result: np.ndarray, axis: int, offset: int, length: int, part: Any) -> Moved | None:
-        """What is moved if a part of an array comes to another place of one as long."""
-        if getattr(part, "taken", None) is None:
-            return None
-        base, key = part.taken
-        parts = key if isinstance(key, tuple) else (key,)
-        if axis >= len(parts) or base.ndim != result.ndim or base.shape[axis] != length:
-            return None
-        start, _, step = parts[axis].indices(length)
-        by = start - offset
-        if step != 1 or not by:
-            return None
-        others = tuple(slice(None) if d == axis else p for d, p in enumerate(parts))
-        own = 0 if result.shape[axis] == length else offset
-        return Moved(result, base[others], axis, by, own, length)
 
     return Watched
 
@@ -230,12 +199,11 @@ def _of_squares(args: Any, options: Any) -> bool:
     return len(args) == 1 and set(options) <= {"axis", "keepdims"} and args[0].dtype.kind == "f"
 
 
-def _padding(args: Any, options: Any) -> tuple[int, ...]:
+def _padding(x: Any, width: Any) -> tuple[int, ...]:
     """Elements before and after each dimension of an array that was padded."""
-    width = options.get("pad_width", args[1] if len(args) > 1 else 0)
     if isinstance(width, dict):
         return ()
-    return tuple(int(n) for n in np.broadcast_to(width, (np.ndim(args[0]), 2)).ravel())
+    return tuple(int(n) for n in np.broadcast_to(width, (np.ndim(x), 2)).ravel())
 
 
 def _of_values(x: Any) -> bool:
