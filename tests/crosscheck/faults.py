@@ -75,6 +75,27 @@ class Scene:
         return replace(self.run, arrays=arrays)
 
 
+def scene_of(
+    function: Callable[..., Any], body: Callable[..., Any] | None = None, **more: Any
+) -> Scene:
+    """A run at n = 32 of a function of x (n, n) and of the module that computes it, JAX or NumPy.
+
+    Args:
+        function: The oracle, and the body.
+        body: Another body; None if it is the same function.
+    """
+    import jax.numpy as jnp
+
+    def of_jax(x: Any) -> Any:
+        return (body or function)(x, jnp)
+
+    def oracle(x: Any) -> Any:
+        return function(x, np)
+
+    program = pr.Program(function.__name__, jax=of_jax, oracle=oracle, inputs=(("n", "n"),))
+    return Scene.of(program, 32, **more)
+
+
 def wide(arrays: list[np.ndarray]) -> list[np.ndarray]:
     """Copies in float64."""
     return [array.astype(np.float64) for array in arrays]

@@ -10,7 +10,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.check.records.verdict import Kind
 
-from .faults import Scene, instead
+from .faults import Scene, instead, scene_of
 from .trials import diagnosis_of
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -198,16 +198,9 @@ FAULTS: list[tuple[Callable[..., Any], dict[str, Any], Kind]] = [
 
 @pytest.mark.parametrize(("function", "changed", "kind"), FAULTS)
 def test_no_name_misleads(function: Any, changed: dict[str, Any], kind: Kind) -> None:
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
-
-        return function(x, jnp)
-
-    oracle = partial(function, of=np)
-    program = pr.Program(function.__name__, jax=body, oracle=oracle, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32)
+    scene = scene_of(function)
     assert diagnosis_of(scene.run).passed
-    found = diagnosis_of(scene.with_blocks(instead(partial(oracle, **changed))(scene)))
+    found = diagnosis_of(scene.with_blocks(instead(partial(function, of=np, **changed))(scene)))
     assert found.kind == kind, found.text
 
 
@@ -235,11 +228,7 @@ def test_ones_and_zeros_have_no_parts() -> None:
         kept = of.arange(len(x)) < 20
         return x * seen / ((seen & kept) * 1.0).sum() * (20.0 / count)
 
-    def oracle(x: Any) -> Any:
-        return pooled(x, np)
-
-    body = partial(_with_jax, pooled)
-    scene = Scene.of(pr.Program("pooled", jax=body, oracle=oracle, inputs=(("n", "n"),)), 32)
+    scene = scene_of(pooled)
     assert diagnosis_of(scene.run).passed
     found = diagnosis_of(scene.with_blocks(instead(partial(pooled, of=np, count=32.0))(scene)))
     assert found.kind in (Kind.UNKNOWN, Kind.FACTOR), found.text
@@ -250,26 +239,16 @@ def test_what_is_no_fault_of_one_kind_has_no_name(seed: int) -> None:
     """Two faults at once, and values that no operation gives."""
     draw = np.random.default_rng(seed)
 
-    def oracle(x: Any) -> Any:
-        return attention(x, np)
-
     def two_faults(x: Any) -> Any:
         return attention(x, np, mask=1 + seed, scaled=False) * (1 + 0.3 * x)
 
     def some_rows(x: Any) -> Any:
-        return oracle(x) * draw.uniform(0.5, 2.0, size=(len(x), 1))
+        return attention(x, np) * draw.uniform(0.5, 2.0, size=(len(x), 1))
 
     def everywhere(x: Any) -> Any:
-        return oracle(x) + 0.1 * draw.normal(size=x.shape)
+        return attention(x, np) + 0.1 * draw.normal(size=x.shape)
 
-    body = partial(_with_jax, attention)
-    scene = Scene.of(pr.Program("attention", jax=body, oracle=oracle, inputs=(("n", "n"),)), 32)
+    scene = scene_of(attention)
     for wrong in (two_faults, some_rows, everywhere):
         found = diagnosis_of(scene.with_blocks(instead(wrong)(scene)))
         assert found.kind == Kind.UNKNOWN, found.text
-
-
-def _with_jax(function: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return function(x, jnp)

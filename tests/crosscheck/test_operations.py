@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pyreactant as pr
 from pyreactant.arrays.dtypes import as_dtype
 from pyreactant.check.check import check_all
-from pyreactant.check.execute import run_case
-from pyreactant.check.programs import find_case
 from pyreactant.check.records.verdict import Kind
 
-from .faults import MESH, Scene, every, instead
+from .faults import every, instead, scene_of
 from .trials import diagnosis_of
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -108,8 +105,8 @@ def inside(x: Any, of: Any, parts: int = 1) -> Any:
     return x + 0.1 * of.where((at > 0) & (at < len(x) - 1), differences, 0.0)
 
 
-def inside_by_slices(x: Any) -> Any:
-    whole = np.zeros_like(x)
+def inside_by_slices(x: Any, of: Any) -> Any:
+    whole = of.zeros_like(x)
     whole[1:-1] = x[2:] - 2 * x[1:-1] + x[:-2]
     return x + 0.1 * whole
 
@@ -242,14 +239,7 @@ def branched(x: Any, of: Any, scale: float = 0.5, more: float = 3.0) -> Any:
     ],
 )
 def test_an_oracle_may_branch_on_values(changed: dict[str, float], factor: str) -> None:
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
-
-        return jnp.tanh(x * 1.5) * x
-
-    oracle = partial(branched, of=np)
-    program = pr.Program("branched", jax=body, oracle=oracle, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32)
+    scene = scene_of(branched, lambda x, of: of.tanh(x * 1.5) * x)
     found = diagnosis_of(scene.with_blocks(instead(partial(branched, of=np, **changed))(scene)))
     assert found.kind == Kind.FACTOR, found.text
     line = branched.__code__.co_firstlineno + (2 if "scale" in changed else 5)
@@ -258,24 +248,13 @@ def test_an_oracle_may_branch_on_values(changed: dict[str, float], factor: str) 
 
 @pytest.mark.parametrize(("function", "changed", "kinds"), FAULTS)
 def test_the_operation_is_named(function: Any, changed: dict[str, Any], kinds: set[Kind]) -> None:
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
-
-        return function(x, jnp)
-
-    def oracle(x: Any) -> Any:
-        return function(x, np)
-
-    program = pr.Program(function.__name__, jax=body, oracle=oracle, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32)
+    scene = scene_of(function)
     found = diagnosis_of(scene.with_blocks(instead(partial(function, of=np, **changed))(scene)))
     assert found.kind in kinds, found.text
 
 
 def test_rows_inside_have_halos() -> None:
-    body = partial(_with_jax, inside)
-    program = pr.Program("inside", jax=body, oracle=inside_by_slices, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32)
+    scene = scene_of(inside_by_slices, inside)
     assert diagnosis_of(scene.run).passed
     found = diagnosis_of(scene.with_blocks(instead(partial(inside, of=np, parts=2))(scene)))
     assert found.kind == Kind.HALO, found.text
@@ -284,20 +263,11 @@ def test_rows_inside_have_halos() -> None:
 def test_shorter_factors_are_lower_precision() -> None:
     """Of a product inside, whose errors are no rounding of the inputs of the program."""
 
-    def oracle(x: Any) -> Any:
-        return heads(np.tanh(x), np)
+    def of_tanh(x: Any, of: Any, shorter: Any = None) -> Any:
+        return heads(of.tanh(x), of, shorter=shorter)
 
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
-
-        return heads(jnp.tanh(x), jnp)
-
-    def shorter(x: Any) -> Any:
-        h = np.tanh(x)
-        s = heads(h, np, shorter=as_dtype("bfloat16"))
-        return s
-
-    scene = Scene.of(pr.Program("heads", jax=body, oracle=oracle, inputs=(("n", "n"),)), 32)
+    scene = scene_of(of_tanh)
+    shorter = partial(of_tanh, of=np, shorter=as_dtype("bfloat16"))
     found = diagnosis_of(scene.with_blocks(instead(shorter)(scene)))
     assert found.kind == Kind.LOWER_PRECISION, found.text
     assert "the factors of a product rounded to bfloat16" in found.text
@@ -310,24 +280,13 @@ def test_a_number_without_a_name_leaves_it_to_another_output() -> None:
         each = of.log(of.exp(x).sum(axis=axis))
         return each.mean(), each
 
-    def oracle(x: Any) -> Any:
-        return losses(x, np)
-
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
-
-        return losses(x, jnp, axis=0)
-
-    case = find_case(pr.Program("losses", jax=body, oracle=oracle, inputs=(("n", "n"),)))
-    found = diagnosis_of(run_case(case, size=32, mesh=MESH, calls=1))
+    found = diagnosis_of(scene_of(losses, partial(losses, axis=0)).run)
     assert (found.array, found.kind) == ("output 1", Kind.DIMENSION), found.text
 
 
 def test_a_fault_within_the_derived_bound_has_a_name() -> None:
     """In bfloat16 most faults are: the typical limit finds them, and operations name them."""
-    body, oracle = partial(_with_jax, heads), partial(heads, of=np)
-    program = pr.Program("heads", jax=body, oracle=oracle, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32, dtype="bfloat16", typical=8.0)
+    scene = scene_of(heads, dtype="bfloat16", typical=8.0)
     assert diagnosis_of(scene.run).passed
     blocks = scene.with_blocks(instead(partial(heads, of=np, turned="first"))(scene))
     assert all(v.values.typical is not None for v in check_all(blocks) if v.array == "output 0")
@@ -335,24 +294,12 @@ def test_a_fault_within_the_derived_bound_has_a_name() -> None:
     assert found.kind == Kind.TRANSPOSED, found.text
 
 
-def _with_jax(function: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return function(x, jnp)
-
-
 @pytest.mark.parametrize("dtype", ["int32", "int8", "bool"])
 def test_rounded_results_of_integers_have_a_bound(dtype: str) -> None:
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
+    def products(x: Any, of: Any) -> Any:
+        return of.tanh(x @ x), x @ x
 
-        return jnp.tanh(x @ x), x @ x
-
-    def oracle(x: Any) -> Any:
-        return np.tanh(x @ x), x @ x
-
-    program = pr.Program("tanh", jax=body, oracle=oracle, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32, dtype=dtype)
+    scene = scene_of(products, dtype=dtype)
     assert diagnosis_of(scene.run).passed
     assert scene.run.model(1) is None, "whole numbers are compared as they are"
     assert not scene.run.exact, "two runtimes may round differently"
@@ -362,17 +309,7 @@ def test_rounded_results_of_integers_have_a_bound(dtype: str) -> None:
 
 def test_the_map_has_the_elements_that_are_counted() -> None:
     """Of a result far beyond its bound, elements beyond the typical limit alone are not wrong."""
-
-    def body(x: Any) -> Any:
-        import jax.numpy as jnp
-
-        return softmax(x, jnp)
-
-    def oracle(x: Any) -> Any:
-        return softmax(x, np)
-
-    program = pr.Program("softmax", jax=body, oracle=oracle, inputs=(("n", "n"),))
-    scene = Scene.of(program, 32, typical=8.0)
+    scene = scene_of(softmax, typical=8.0)
     factors = 1 + 2e-6 * (np.arange(32) % 8)
     blocks = instead(lambda x: softmax(x, np) * factors)(scene)
     wrong = [verdict for verdict in check_all(scene.with_blocks(blocks)) if not verdict.passed]

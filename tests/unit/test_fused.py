@@ -212,9 +212,8 @@ def test_without_numba_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> N
     fused.available.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     try:
-        assert not fused.worthwhile(np.zeros(fused.LARGE))
+        assert not fused.large(np.zeros(fused.LARGE))
     finally:
         fused.available.cache_clear()
-    assert not fused.worthwhile(np.zeros(fused.LARGE - 1))
-    assert not fused.worthwhile(np.zeros(fused.LARGE, np.complex128))
+    assert not fused.large(np.zeros(fused.LARGE - 1))
     assert isinstance(track(np.ones(3), Model.of("float64")) + 1, Tracked)

@@ -29,11 +29,6 @@ def large(array: np.ndarray) -> bool:
     return array.size >= LARGE and available()
 
 
-def worthwhile(array: np.ndarray) -> bool:
-    """The same for a loop on float64."""
-    return array.dtype == np.float64 and large(array)
-
-
 _compiling = Lock()
 
 

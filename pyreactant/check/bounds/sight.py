@@ -8,8 +8,9 @@ import functools
 import itertools
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -214,14 +215,11 @@ def blind(
 
 def combined(sights: Iterable[Sight]) -> Sight:
     """The sight of several comparisons together."""
-    tolerances: dict[int, int] = {}
-    together = Sight()
-    for sight in sights:
-        for number, count in sight.tolerances.items():
-            tolerances[number] = tolerances.get(number, 0) + count
-        sums = {name: getattr(together, name) + getattr(sight, name) for name in _SUMMED}
-        together = Sight(**sums)
-    return replace(together, tolerances=tolerances)
+    parts, tolerances = list(sights), Counter[int]()
+    for part in parts:
+        tolerances.update(part.tolerances)
+    sums = {name: sum(getattr(part, name) for part in parts) for name in _SUMMED}
+    return Sight(dict(tolerances), **sums)
 
 
 def _middle(number: int) -> float:

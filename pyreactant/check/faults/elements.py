@@ -14,7 +14,6 @@ from ...arrays.dtypes import as_dtype, finfo, is_float, wide
 from ...arrays.source import Source
 from ..bounds.compare import wrong_elements
 from ..bounds.expected import Expected
-from ..oracle.oracle import OutputOracle
 from ..oracle.sources import Rounded, Stale, beside, exchanged
 from ..records.verdict import Kind
 from ..regions import around, within
@@ -311,29 +310,22 @@ def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
 
 def _shortened(wrong: Wrong, value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """How far shorter inputs, or factors of products, move the right values, and in words."""
-    count = len(wrong.oracle.sources) if isinstance(wrong.oracle, OutputOracle) else 0
-    numbers: list[int | None] = [None, *(range(count) if count > 1 else ())]
+    sources = wrong.output.sources
+    numbers: list[int | None] = [None, *(range(len(sources)) if len(sources) > 1 else ())]
     for name, number in itertools.product(_shorter(wrong.values.dtype), numbers):
         tf32 = ", or to TF32" if name == "float16" else ""
         which = "inputs" if number is None else f"input {number}"
-        text = f"it is what rounding {which} to {name} gives{tf32}"
-        yield text, _changed(wrong, value, _SHORTER[name], number)
+        oracle = wrong.output.reading(
+            Rounded(source, _SHORTER[name]) if number in (None, n) else source
+            for n, source in enumerate(sources)
+        )
+        with np.errstate(all="ignore"):
+            by = oracle.block(wrong.tile).numbers - value
+        yield f"it is what rounding {which} to {name} gives{tf32}", by
     operations = wrong.subject.operations
     for text, result in () if operations is None else operations.shorter():
         with np.errstate(all="ignore"):
             yield text, wide(result[wrong.tile]) - value
-
-
-def _changed(wrong: Wrong, value: np.ndarray, bits: int, number: int | None) -> np.ndarray:
-    """How far shorter inputs, or one of them, move the right values; nowhere without inputs."""
-    if not isinstance(wrong.oracle, OutputOracle):
-        return np.zeros_like(value)
-    oracle = wrong.output.reading(
-        Rounded(source, bits) if number in (None, n) else source
-        for n, source in enumerate(wrong.oracle.sources)
-    )
-    with np.errstate(all="ignore"):
-        return oracle.block(wrong.tile).numbers - value
 
 
 def _norm(x: np.ndarray) -> float:

@@ -51,13 +51,11 @@ def of_slices(x: np.ndarray, key: Any, before: Sequence[int], result: np.ndarray
 
     Args:
         x: The array.
-        key: The index.
+        key: The index, of slices.
         before: Elements with which each dimension was padded before and after the array.
         result: The slice.
     """
     parts = key if isinstance(key, tuple) else (key,)
-    if not all(isinstance(part, slice) for part in parts):
-        return None
     found: list[Moved] = []
     for axis, part in enumerate(parts):
         start, stop, step = part.indices(x.shape[axis])

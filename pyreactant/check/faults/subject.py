@@ -88,9 +88,9 @@ class Subject:
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
     input_plans: tuple[ArrayPlan, ...] = ()
-    operations: "Alterable | None" = None
+    operations: Alterable | None = None
     known: dict[tuple[tuple[int, int], ...], Expected] = field(default_factory=dict, compare=False)
-    search: "Search" = field(default_factory=lambda: Search(), compare=False)
+    search: Search = field(default_factory=Search, compare=False)
 
     def few(self, index: Index) -> Expected:
         """The right values of a few elements, computed once.

@@ -52,8 +52,10 @@ class Replay:
         self.step += 1
         return self._pick(self.step, ways)
 
-    def moves(self, moved: Moved) -> Iterator[Alteration]:
+    def moves(self, moved: Moved | None) -> Iterator[Alteration]:
         """The alterations of an operation that moves elements along a dimension."""
+        if moved is None:
+            return iter(())
         key = moved.axis, moved.by, moved.result.shape
         earlier, self._earlier[key] = self._earlier.get(key), moved
         return neighbours.alterations(moved, self.cuts, earlier)
@@ -104,7 +106,7 @@ def _watched(replay: Replay) -> type:
                 return result
             padding = self.padding or (0,) * (2 * self.ndim)
             moved = neighbours.of_slices(plain(self), key, padding, plain(result))
-            altered = replay.ask(iter(()) if moved is None else replay.moves(moved))
+            altered = replay.ask(replay.moves(moved))
             if altered is not None:
                 result = altered().view(Watched)
             result.taken = plain(self), key
@@ -118,7 +120,7 @@ def _watched(replay: Replay) -> type:
                 mask = mask if altered is None else altered()
             elif isinstance(new, Watched) and _of_slices(key):
                 moved = neighbours.of_write(plain(self), key, plain(new), new.taken)
-                altered = None if moved is None else replay.ask(replay.moves(moved))
+                altered = replay.ask(replay.moves(moved))
                 new = new if altered is None else altered()
             super().__setitem__(mask, new)
 
@@ -128,17 +130,13 @@ def _watched(replay: Replay) -> type:
     def plain(x: Any) -> Any:
         return x.view(np.ndarray) if isinstance(x, Watched) else x
 
-    def call(name: Any, function: Any, args: Any, options: Any, inputs: Any = ()) -> Any:
-        ways: Iterator[Alteration] = iter(())
+    def call(name: Any, function: Any, args: Any, options: Any, inputs: Any) -> Any:
         called = Call(args, options, inputs, replay.cuts)
-        if name in RULES:
-            ways = RULES[name](called)
-        moved = None
+        ways = [RULES[name](called)] if name in RULES else []
         if name is np.roll:
             moved = neighbours.of_roll(args[0], called.given("shift", 1), called.given("axis", 2))
-        if moved is not None:
-            ways = itertools.chain(ways, replay.moves(moved))
-        altered = replay.ask(itertools.chain(ways, _epsilon_elsewhere(name, inputs)))
+            ways.append(replay.moves(moved))
+        altered = replay.ask(itertools.chain(*ways, _epsilon_elsewhere(name, inputs)))
         result = function(*args, **options) if altered is None else altered()
         guarded = {SQRT: 0, LOG: 0, POWER: 0, DIVIDE: 1}.get(name)
         if guarded is not None and getattr(inputs[guarded], "sum_step", None) is not None:
@@ -180,7 +178,7 @@ def _watched(replay: Replay) -> type:
             moved = neighbours.of_part(whole, axis, offset, length, taken)
             rest = length - offset - largest.shape[axis]
             padding = tuple(n * (d == axis) for d in range(whole.ndim) for n in (offset, rest))
-        altered = replay.ask(iter(()) if moved is None else replay.moves(moved))
+        altered = replay.ask(replay.moves(moved))
         result = (whole if altered is None else altered()).view(Watched)
         if moved is None:
             result.padding = padding

@@ -169,7 +169,7 @@ def _in_one_pass(
     """
     model = models[0]
     factors = [known for one in models if (known := one.product_factors(n)) is not None]
-    if len(factors) < len(models) or z.dtype != np.float64 or not fused.worthwhile(z):
+    if len(factors) < len(models) or z.dtype != np.float64 or not fused.large(z):
         return None
     arrays: tuple[np.ndarray, ...] = (z, *ends[0], *ends[1])
     arrays = arrays if z.ndim == 3 else tuple(array[None] for array in arrays)
