@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 import pyreactant as pr
-from pyreactant.arrays.draw import Point, scatter
 from pyreactant.arrays.text import parse_mesh, parse_spec
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.layouts.layouts import Layout
@@ -79,7 +78,6 @@ def test_command(compiler: Path) -> None:
     assert quiet(ran.stderr)
     assert "plan of matmul 16384x16384 @ 16384x16384 bfloat16 for v6e-16" in ran.stdout
     assert "all times are estimates, nothing was run" in ran.stdout
-    assert "time of a call (up), against bytes on each device (to the right)" in ran.stdout
     assert "2 compiled, and R, the default layout of matmul_sharded\n" in ran.stdout
     assert "\nlinks: time until the busiest link has carried its data\n" in ran.stdout
     assert "of the time of R, the default layout of matmul_sharded" in ran.stdout
@@ -287,8 +285,8 @@ def test_str_is_the_report() -> None:
     assert found.text().startswith("plan of matmul 8x8 @ 8x8 float32 for v6e-4\n")
     assert not [line for line in found.text().splitlines() if line != line.rstrip()]
     page = found.to_html()
-    assert page.count("<svg") == 4  # times, x, y and the product
-    assert ">0-1</text>" in page  # the devices of a block of x
+    assert page.count("<svg") == 3  # x, y and the product
+    assert ">0, 1</text>" in page  # the devices of a block of x
 
 
 def test_narrow() -> None:
@@ -334,23 +332,6 @@ def test_flags_read_back() -> None:
     usual = Layout(mesh, (("x", None), ("x", None)), ("x", None), 1.0)
     assert "--y-spec" not in usual.flags()
     assert "--out-spec" not in usual.flags()
-
-
-def test_picture() -> None:
-    points = [Point("1", 100, 1.0), Point("2", 100, 1.0), Point("R", 50, 2.0)]
-    assert scatter(points, 110, 28, 4) == [
-        "2 s │          R           ┊",
-        "    │                    12┊",
-        "    │                      ┊",
-        "0 s │                      ┊",
-        "    └───────────────────────",
-        "     0 B               110 B",
-    ]
-    assert "┊" not in "".join(scatter(points, 10_000))  # outside of the shown range
-    far = scatter([Point("1", 2**20, 1e-3), Point("2", 2**30, 1.0)], None, 39, 4)
-    assert far[0] == "   1 s │                              2"  # a logarithmic axis
-    assert far[2:4] == ["       │", "769 us │ 1"]
-    assert scatter([]) == []
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,26 @@
 
 import math
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...arrays.draw import SCATTER_WIDTH, Point, scatter
 from ...arrays.runtimes.known import MOST_CPU_DEVICES
 from ...arrays.sharding import NamedSharding
-from ...arrays.text import bytes_text, seconds_text
+from ...arrays.text import bytes_text, ranges_text, seconds_text, spec_text
 from ...base.counted import counted
 from ...base.document.page import HasPage
 from ...base.document.parts import (
     Cell,
     Document,
     Group,
+    Label,
     Lines,
     Paragraph,
     Part,
     Picture,
+    Rectangle,
     Section,
     Table,
 )
@@ -27,7 +29,6 @@ from ...base.document.terminal import HasText
 from ...base.slices.topology import Topology
 from ..request import slices_text
 from .candidate import Candidate, ranked
-from .pictures import blocks_picture, times_picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +135,7 @@ class Plan(HasText, HasPage):
                     troubles.setdefault(candidate.trouble, []).append(label)
             for trouble, labels in troubles.items():
                 yield Paragraph(f"{', '.join(labels)}: {trouble}")
-        yield from self._scatter(width)
+            yield Paragraph("")
         yield Paragraph(self._verdict)
         commands = self.commands()
         if commands:
@@ -163,7 +164,6 @@ class Plan(HasText, HasPage):
             summary=self._summary,
             small=["measured" if self.measured else "compiled, not run: all times are estimates"],
             sections=[
-                Section("Time of a call", times_picture(self.rows, self.best, self.measured)),
                 Section("Layouts", [table, *map(_small, legend)], titled=False),
                 Section(
                     "Which device holds what",
@@ -200,21 +200,6 @@ class Plan(HasText, HasPage):
         numbers = range(first_number, first_number + len(times) + 2)
         return Table(caption, head + ["trouble"] * with_trouble, rows, numbers=numbers)
 
-    def _scatter(self, width: int) -> Iterator[Part]:
-        points = [
-            Point(label, candidate.bytes_per_device or candidate.layout.memory_bytes, seconds)
-            for label, candidate in self.rows
-            if (seconds := candidate.seconds) is not None
-        ]
-        lines = scatter(points, self.hbm_bytes, min(width, SCATTER_WIDTH))
-        if not lines:
-            return
-        yield Paragraph("")
-        yield Lines("\n".join(lines))
-        limit = "; ┊ is what a device has" if any("┊" in line for line in lines) else ""
-        yield Paragraph(f"time of a call (up), against bytes on each device (to the right){limit}")
-        yield Paragraph("")
-
     def _placement(self) -> list[Picture]:
         """The arrays of the best layout, each with its blocks and the devices that hold them."""
         best = self.best
@@ -225,7 +210,7 @@ class Plan(HasText, HasPage):
             shapes.append((shapes[0][0], shapes[1][1]))
             specs.append(best.layout.out_spec or ())
         return [
-            blocks_picture(name, shape, NamedSharding(best.mesh, spec))
+            _blocks_picture(name, shape, NamedSharding(best.mesh, spec))
             for name, shape, spec in zip(self._array_names, shapes, specs, strict=True)
         ]
 
@@ -462,3 +447,53 @@ def _cuts(best: Candidate) -> tuple[int, int, int]:
 
 def _multiple(step: int, least: int) -> int:
     return step * math.ceil(least / step)
+
+
+_WIDTH = 360.0
+"""Width of a picture in its own units; one is about a pixel."""
+
+_LEAST = 0.3
+"""Smallest ratio of sides of a drawn matrix."""
+
+_MOST_NAMED, _ROOM = 8, 14
+"""Blocks along a side up to which each block names its devices, and characters of the names."""
+
+
+def _blocks_picture(name: str, shape: tuple[int, ...], sharding: NamedSharding) -> Picture:
+    """The blocks of an array, and the devices that hold them if they are few.
+
+    It shows the last two dimensions; those before are drawn as one.
+    """
+    devices_of: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for device, index in sharding.devices_indices_map(shape).items():
+        flat = [(0, 1), (0, 1), *((s.start, s.stop) for s in index)]
+        devices_of.setdefault(tuple(flat[-2:]), []).append(device)
+    rows, columns = ([1, 1, *shape])[-2:]
+    height = _WIDTH * min(1.0, max(_LEAST, rows / columns))
+    width = _WIDTH * min(1.0, max(_LEAST, columns / rows))
+    down, right = (len({place[side] for place in devices_of}) for side in (0, 1))
+    named = max(down, right) <= _MOST_NAMED
+    rectangles, labels = [], []
+    for ((top, bottom), (left, end)), devices in devices_of.items():
+        x, y = round(width * left / columns, 2), round(height * top / rows, 2)
+        across, along = width * (end - left) / columns, height * (bottom - top) / rows
+        text = ranges_text(devices) if named else ""
+        title = f"devices {text}" if named else ""
+        rectangles.append(Rectangle(x, y, round(across, 2), round(along, 2), title=title))
+        if named:
+            text = textwrap.shorten(text, _ROOM, placeholder=" ...")
+            labels.append(Label(round(x + across / 2, 2), round(y + along / 2, 2), text, "middle"))
+    notes = [] if named else [f"{down} x {right} blocks"]
+    notes += ["of its last two dimensions"] if len(shape) > 2 else []
+    size = "x".join(map(str, shape)) or "scalar"
+    return Picture(
+        text=f"Blocks of {name} and the devices that hold them",
+        width=_WIDTH,
+        height=round(height, 2),
+        rectangles=rectangles,
+        labels=labels,
+        caption=name,
+        detail=f"{size} by {spec_text(sharding.axes(len(shape)))}",
+        note="; ".join(notes),
+        look="narrow",
+    )
