@@ -15,6 +15,7 @@ from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse
 from ..base.counted import counted
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
+from ..base.slices.generations import GIB, shape_text
 from ..base.steps import step
 from .command import (
     Beside,
@@ -65,7 +66,6 @@ TOPOLOGY_EXAMPLES = examples(
     "pyreactant topology v6e-16",
     "pyreactant topology --all --json",
 )
-_GIB = 2**30
 
 
 def topology(
@@ -113,12 +113,10 @@ def topology(
 def _show(console: "Console", slice_: "Topology") -> None:
     from rich.table import Table
 
-    from ..base.slices.topology import SlicePicture
+    from ..base.slices.topology import SlicePicture, slices_text
 
-    several = slice_.num_slices > 1
-    what = f"{slice_.name} x {slice_.num_slices} slices" if several else slice_.name
     where = f"{counted(slice_.hosts, 'VM')}, {counted(slice_.devices, 'JAX device')}"
-    console.print(f"{what}: {counted(slice_.chips, 'chip')} on {where}")
+    console.print(f"{slices_text(slice_)}: {counted(slice_.chips, 'chip')} on {where}")
     rows = Table.grid(padding=(0, 2))
     for row in _rows(slice_):
         rows.add_row(*row)
@@ -126,7 +124,7 @@ def _show(console: "Console", slice_: "Topology") -> None:
     for note in slice_.notes:
         console.print(f"note: {note}")
     each = slice_.hosts // slice_.num_slices
-    more = f"; the next slice continues from {each}" if several else ""
+    more = f"; the next slice continues from {each}" if slice_.num_slices > 1 else ""
     console.print(f"\neach chip shows its VM's number, which is the process index{more}:")
     console.print(SlicePicture(slice_))
 
@@ -142,7 +140,7 @@ def _rows(slice_: "Topology") -> list[tuple[str, str]]:
     return [
         (
             "ICI shape",
-            f"{_shape(slice_)}{' of one slice' if slice_.num_slices > 1 else ''}, "
+            f"{shape_text(slice_.shape)}{' of one slice' if slice_.num_slices > 1 else ''}, "
             + (f"rings along {', '.join(rings)}" if rings else "no rings"),
         ),
         ("TensorCores", str(slice_.cores)),
@@ -153,8 +151,8 @@ def _rows(slice_: "Topology") -> list[tuple[str, str]]:
         ),
         (
             "HBM",
-            f"{slice_.hbm_bytes_per_chip / _GIB:g} GiB per chip; the compiler uses up to "
-            f"{slice_.hbm_bytes / _GIB:.2f} GiB per device",
+            f"{slice_.hbm_bytes_per_chip / GIB:g} GiB per chip; the compiler uses up to "
+            f"{slice_.hbm_bytes / GIB:.2f} GiB per device",
         ),
         ("HBM speed", f"{slice_.hbm_bandwidth / 1e9:g} GB/s per chip"),
         ("peak", ", ".join(peaks) + " per chip"),
@@ -169,14 +167,14 @@ def _rows(slice_: "Topology") -> list[tuple[str, str]]:
 
 _COLUMNS: "dict[str, Callable[[Topology], object]]" = {
     "slice": lambda slice_: slice_.name,
-    "ICI shape": lambda slice_: _shape(slice_),
+    "ICI shape": lambda slice_: shape_text(slice_.shape),
     "chips": lambda slice_: slice_.chips,
     "cores": lambda slice_: slice_.cores,
     "VMs": lambda slice_: slice_.hosts,
     "chips\nper VM": lambda slice_: slice_.chips_per_host,
     "JAX\ndevices": lambda slice_: slice_.devices,
     "devices per\nprocess": lambda slice_: slice_.devices_per_process,
-    "HBM\nper chip": lambda slice_: f"{slice_.hbm_bytes_per_chip / _GIB:g} GiB",
+    "HBM\nper chip": lambda slice_: f"{slice_.hbm_bytes_per_chip / GIB:g} GiB",
     "bf16\nper chip": lambda slice_: f"{slice_.peak_flops['bfloat16'] / 1e12:g} T",
     "runtime version": lambda slice_: slice_.runtime_version or "-",
 }
@@ -195,10 +193,6 @@ def _table(slices: "list[Topology]") -> "Table":
             table.add_row(*(str(value(slice_)) for value in _COLUMNS.values()))
         table.add_section()
     return table
-
-
-def _shape(slice_: "Topology") -> str:
-    return "x".join(map(str, slice_.shape))
 
 
 PREFLIGHT_EXAMPLES = examples(

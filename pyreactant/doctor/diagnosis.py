@@ -1,14 +1,12 @@
-"""diagnose: every check in its order, while the runtimes start in child processes."""
+"""diagnose: every check in its order; the runtimes start in child processes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, argument
-from ..base.facts import tpu_chips
 from . import accelerators, kubernetes, software, system
 from . import runtimes as _runtimes
 from .check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
@@ -165,29 +163,10 @@ def diagnose(
     if not timeout > 0:
         raise InvalidArgumentError(f"{argument('timeout')} must be positive seconds, got {timeout}")
     begin, machine = time.monotonic(), machine or Machine()
-    try:
-        names = list(_to_start(machine, backend, deep))
-    except Exception:  # the rows of packages and projects show what is broken
-        names = []
-    # Only one process at a time can use a TPU, so there the runtimes start one after the other.
-    together = not tpu_chips(machine.root)
-    with ExitStack() as stack:
-        running: dict[str, Callable[[], Answer]] = {}
-        for name in names if together else ():
-            running[name] = stack.enter_context(_runtimes.start(machine, name, timeout))
-        tell("checking this machine")
-        before, after = (
-            _run_groups(machine, backend, groups) for groups in (BEFORE_RUNTIMES, AFTER_RUNTIMES)
-        )
-        answers: dict[str, Answer] = {}
-        for name in names:
-            tell(f"waiting up to {timeout:g} s for {TITLES[name]} to start")
-            if together:
-                answers[name] = running[name]()
-                continue
-            with _runtimes.start(machine, name, timeout) as answer:
-                answers[name] = answer()
-    runtimes = list(_runtime_rows(machine, backend, answers, deep=deep, timeout=timeout, tell=tell))
+    tell("checking this machine")
+    before = _run_groups(machine, backend, BEFORE_RUNTIMES)
+    runtimes = list(_runtime_rows(machine, backend, deep=deep, timeout=timeout, tell=tell))
+    after = _run_groups(machine, backend, AFTER_RUNTIMES)
     if cluster:
         tell("asking the cluster")
         after += _run_groups(machine, backend, KUBERNETES)
@@ -197,18 +176,6 @@ def diagnose(
         )
     seconds = time.monotonic() - begin
     return Diagnosis((*before, *runtimes, *after), backend, deep, seconds)
-
-
-def _to_start(machine: Machine, backend: str | None, deep: bool) -> Iterator[str]:
-    if backend != "reactant" and machine.version("jax") is not None:
-        yield "jax"
-    requested = backend == "reactant" or (deep and backend is None)
-    if (
-        requested
-        and machine.version("juliacall") is not None
-        and software.place_of(machine) is not None
-    ):
-        yield "reactant"
 
 
 def _run_groups(
@@ -222,23 +189,27 @@ def _run_groups(
 def _runtime_rows(
     machine: Machine,
     backend: str | None,
-    answers: Mapping[str, Answer],
     *,
     deep: bool,
     timeout: float,
     tell: Callable[[str], None],
 ) -> Iterator[Check]:
     run = partial(run_check, machine, backend, GROUP)
-    rows: dict[str, list[Check]] = {name: [] for name in answers}
+    answers: dict[str, Answer] = {}
+    rows: dict[str, list[Check]] = {}
+
+    def devices(machine: Machine, name: str) -> CheckResult:
+        if reason := _not_started(machine, backend, name, deep=deep):
+            return reason
+        tell(f"waiting up to {timeout:g} s for {TITLES[name]} to start")
+        answers[name] = _runtimes.start(machine, name, timeout)
+        return _runtimes.devices(machine, name, answers[name])
+
     for name in BACKENDS:
-        answer = answers.get(name)
-        if answer is None:
-            reason = partial(_not_started, backend=backend, name=name)
-            yield run(Row(f"{TITLES[name]} devices", reason, (name,)))
-        else:
-            devices = partial(_runtimes.devices, backend=name, answer=answer)
-            rows[name].append(run(Row(f"{TITLES[name]} devices", devices, (name,))))
-            yield rows[name][0]
+        check = run(Row(f"{TITLES[name]} devices", partial(devices, name=name), (name,)))
+        if name in answers:
+            rows[name] = [check]
+        yield check
     reactant = answers.get("reactant")
     loaded = None if reactant is None else reactant.content.get("xla_runtime")
     yield run(Row("XLA runtime", partial(software.xla_runtime, loaded=loaded)))
@@ -260,13 +231,18 @@ def _not_computed(machine: Machine) -> CheckResult:
     return CheckResult("unknown", "not computed: the runtime did not start")
 
 
-def _not_started(machine: Machine, backend: str | None, name: str) -> CheckResult:
+def _not_started(
+    machine: Machine, backend: str | None, name: str, *, deep: bool
+) -> CheckResult | None:
+    """Why a runtime is not started; None if it is to start."""
     if backend is not None and backend != name:
         return CheckResult("pass", f"not started: only {TITLES[backend]} is requested")
     if machine.version(_PACKAGE[name]) is None:
         return CheckResult("unknown", f"not started: {_PACKAGE[name]} is not installed")
     if name == "reactant" and software.place_of(machine) is None:
         return CheckResult("unknown", "not started: no Julia project is set up")
-    return CheckResult(
-        "pass", "not started because it takes long; --backend reactant or --deep starts it"
-    )
+    if name == "reactant" and backend is None and not deep:
+        return CheckResult(
+            "pass", "not started because it takes long; --backend reactant or --deep starts it"
+        )
+    return None

@@ -1,8 +1,7 @@
 """The child process that starts each runtime, what it reports, and whether any can be used.
 
-A child has a deadline, and how it ends is data for a row. Unlike the child of
-`base.child.ask_child`, several run beside each other, one is a supervisor that must end its own
-programs, and a child that dies is a result, not an error.
+A child has a deadline, and how it ends is data for a row. Unlike for `base.child.ask_child`, one is
+a supervisor that must end its own programs, and a child that dies is a result, not an error.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -69,8 +68,7 @@ def child_environment(machine: Machine) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def child(
+def ask(
     machine: Machine,
     arguments: Sequence[str],
     seconds: float,
@@ -78,47 +76,36 @@ def child(
     settings: Mapping[str, str] | None = None,
     request: Mapping[str, Any] | None = None,
     folder: Path | None = None,
-) -> Iterator[Callable[[], Answer]]:
-    """A running child process; the block gets a function that waits for its answer.
-
-    At the end of the block the child and what it started are gone.
+) -> Answer:
+    """The answer of a child process, which is gone then, with what it started.
 
     Args:
         machine: The machine whose interpreter and environment it gets.
         arguments: Arguments of the interpreter.
-        seconds: Its deadline, in seconds from now.
+        seconds: Its deadline.
         settings: Environment variables to add.
         request: A request for its standard input.
         folder: Its current folder; None for this process's.
     """
     begin, argv = time.monotonic(), [machine.python, "-P", *arguments]
     environment = {**child_environment(machine), **(settings or {})}
-    with contextlib.ExitStack() as stack:
-        out, log = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-        running = stack.enter_context(contextlib.ExitStack())
-        started_child = started(
-            argv, environment, stdout=out, stderr=log, folder=folder, grace=_GRACE
-        )
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as log:
+        code, took = None, seconds
         try:
-            process = running.enter_context(started_child)
+            with started(
+                argv, environment, stdout=out, stderr=log, folder=folder, grace=_GRACE
+            ) as process:
+                if request is not None:
+                    with contextlib.suppress(BrokenPipeError):  # it has ended already
+                        send(process, request)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(seconds)
+                    took = time.monotonic() - begin
         except OSError as error:
             problem = f"{machine.python} cannot be started ({error.strerror})"
-            yield lambda: Answer(1, 0.0, {"error": problem})
-            return
-        if request is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has ended already
-                send(process, request)
-
-        def answer() -> Answer:
-            code: int | None = None
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(max(begin + seconds - time.monotonic(), 0.01))
-            took = seconds if code is None else time.monotonic() - begin
-            running.close()
-            content = last_answer(_read(out)) or {}
-            return Answer(code, took, content, _read(log).decode(errors="replace"))
-
-        yield answer
+            return Answer(1, 0.0, {"error": problem})
+        content = last_answer(_read(out)) or {}
+        return Answer(code, took, content, _read(log).decode(errors="replace"))
 
 
 def _read(file: IO[bytes]) -> bytes:
@@ -129,14 +116,12 @@ def _read(file: IO[bytes]) -> bytes:
 TITLES = {"jax": "JAX", "reactant": "Reactant"}
 
 
-def start(
-    machine: Machine, backend: str, seconds: float
-) -> contextlib.AbstractContextManager[Callable[[], Answer]]:
-    """The child process that starts a runtime."""
+def start(machine: Machine, backend: str, seconds: float) -> Answer:
+    """The answer of the child process that starts a runtime."""
     arguments = ["-m", "pyreactant.doctor.runtimes"]
     # JAX logs why it does not use an accelerator only at this level.
     settings = {"JAX_LOGGING_LEVEL": "INFO"}
-    return child(machine, arguments, seconds, settings=settings, request={"backend": backend})
+    return ask(machine, arguments, seconds, settings=settings, request={"backend": backend})
 
 
 def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
@@ -287,8 +272,7 @@ def product(machine: Machine, backend: str, processes: int, seconds: float) -> C
             *["--", "-m", "pyreactant", *matmul],
             *["--repeat", "1", "--report", f"{folder}/product.json"],
         ]
-        with child(machine, arguments, seconds + MARGIN, folder=Path(folder)) as ask:
-            answer = ask()
+        answer = ask(machine, arguments, seconds + MARGIN, folder=Path(folder))
         if answer.code == 0:
             return _right(machine, backend, _json(Path(folder, "product.json")))
         report = _json(Path(folder, "run", "report.json"))

@@ -14,7 +14,7 @@ from ..arrays.runtimes.known import BACKENDS
 from ..arrays.sharding import Aval, NamedSharding
 from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, ShardingError, argument
-from ..base.slices.topology import Topology
+from ..base.slices.topology import Topology, slices_text
 from ..base.slices.topology import topology as find_topology
 from ..check.programs import CASES, find_case, hint_of
 
@@ -167,8 +167,7 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
         ShardingError: It needs more devices than the slice has, or leaves some idle, also if it
             names its devices: libtpu 0.0.50 aborts on programs for a part of a slice.
     """
-    there = f"{topology.name}{f' x {topology.num_slices}' if topology.num_slices > 1 else ''}"
-    devices, last = topology.devices, max(mesh.device_ids)
+    there, devices, last = slices_text(topology), topology.devices, max(mesh.device_ids)
     advice = f"use a mesh of {devices} such as {default_mesh(devices)!r}"
     if mesh.size > devices:
         problem = f"needs {counted(mesh.size, 'device')}, but {there} has {devices}; "
@@ -182,12 +181,6 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
     else:
         return
     raise ShardingError(f"{mesh!r} {problem}{advice}")
-
-
-def slices_text(topology: Topology) -> str:
-    """The slice, or how many of them: "v6e-16", "v6e-16 x 2 slices"."""
-    several = f" x {topology.num_slices} slices" if topology.num_slices > 1 else ""
-    return f"{topology.name}{several}"
 
 
 def find_slices(name: str | Topology, num_slices: int) -> Topology:
@@ -238,8 +231,22 @@ def find_program(program: Program | str, backend: str) -> Program | None:
     raise InvalidArgumentError(f"no program {program!r}: {hint_of(str(program))}; name {own}")
 
 
-def no_size() -> InvalidArgumentError:
-    """The error of a matmul without a size, in the words of Python or of a command."""
-    size = argument("size")
-    forms = "--size, or --m, --k and --n" if size.startswith("--") else "size=n or size=(m, k, n)"
-    return InvalidArgumentError(f"matmul needs {forms}")
+def product_sizes(size: int | tuple[int, int, int] | None) -> tuple[int, int, int]:
+    """The sizes m, k and n of a product: one number for all of them, or three.
+
+    Raises:
+        InvalidArgumentError: They are absent or not whole numbers from 1; in the words of Python or
+            of a command.
+    """
+    name = argument("size")
+    if size is None:
+        forms = (
+            "--size, or --m, --k and --n" if name.startswith("--") else "size=n or size=(m, k, n)"
+        )
+        raise InvalidArgumentError(f"matmul needs {forms}")
+    sizes = (size, size, size) if isinstance(size, int) else tuple(size)
+    if len(sizes) != 3 or not all(isinstance(side, int) and side > 0 for side in sizes):
+        raise InvalidArgumentError(
+            f"{name} must be a whole number from 1, or three of them (m, k, n), got {size!r}"
+        )
+    return sizes

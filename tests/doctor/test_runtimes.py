@@ -236,18 +236,16 @@ def test_reactant_is_started_where_it_is_asked_for(tmp_path: Path) -> None:
     assert (usable.status, usable.mend) == ("warn", "pyreactant doctor --backend reactant")
 
 
-@pytest.mark.parametrize("chips", [0, 4])
-def test_beside_each_other_but_on_a_tpu(tmp_path: Path, chips: int) -> None:
+def test_one_after_the_other(tmp_path: Path) -> None:
+    """Only one process at a time can use a TPU."""
     package(tmp_path, "juliacall", "0.9.37")
     project = julia_project(tmp_path, {"Reactant": "0.2.280"})
-    tpu_chips(tmp_path, chips)
-    script = f"echo begin >> {tmp_path}/order; sleep 0.7; echo end >> {tmp_path}/order"
+    script = f"echo begin >> {tmp_path}/order; sleep 0.2; echo end >> {tmp_path}/order"
     here = with_jax(
         tmp_path, interpreter(tmp_path, script), environ=settled(julia(tmp_path), project)
     )
     diagnose(deep=True, machine=here)
-    order = (tmp_path / "order").read_text().split()
-    assert order == (["begin", "end"] * 2 if chips else ["begin"] * 2 + ["end"] * 2)
+    assert (tmp_path / "order").read_text().split() == ["begin", "end"] * 2
 
 
 def test_the_childs_environment(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_flags_read_back() -> None:
         ({"size": 64}, "give topology to .* or platform .*; got neither"),
         ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "devices; not both"),
         ({"topology": "v6e-4"}, "matmul needs size="),
-        ({"topology": "v6e-4", "size": 0}, "sizes must be 1 or more, got m=0, k=0, n=0"),
+        ({"topology": "v6e-4", "size": 0}, "size must be a whole number from 1, or three"),
         ({"topology": "v6e-5", "size": 64}, "the nearest are v6e-4"),
         ({"topology": "v6e-4", "size": 64, "devices": 4}, "a slice has a fixed number"),
         ({"topology": "v6e-4", "size": 64, "tried": 0}, "tried must be a whole number from 1"),

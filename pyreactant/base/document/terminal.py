@@ -22,18 +22,18 @@ class HasText(abc.ABC):
     __slots__ = ()
 
     @abc.abstractmethod
-    def parts(self, width: int) -> Iterable[Part]:
-        """What a terminal of this width shows."""
+    def parts(self) -> Iterable[Part]:
+        """What a terminal shows."""
 
     def to_text(self, width: int = 120) -> str:
         """The report as plain text for a terminal of this width."""
-        return text_of(self.parts(width), width)
+        return text_of(self.parts(), width)
 
     def __str__(self) -> str:
         return self.to_text()
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        yield from printed(self.parts(options.max_width))
+        yield from printed(self.parts())
 
 
 def printed(parts: Iterable[Part]) -> "Iterator[RenderableType]":

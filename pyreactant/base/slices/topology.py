@@ -57,14 +57,12 @@ def nearest(name: str) -> list[str]:
     generation = _generation(text)
     _, *rest = re.split(r"[^a-z0-9]+", text)
     numbers = [int(n[:9]) for n in re.findall(r"[0-9]+", rest[-1] if rest else "")] or [1]
-    if len(numbers) > 1:
-        wanted = tuple(sorted(n for n in numbers if n))
-        close = sorted(shapes(generation), key=lambda shape: _distance(shape, wanted))
+    by_shape = len(numbers) > 1
+    chips = max(1, math.prod(numbers) if by_shape else numbers[0] / generation.cores_per_chip)
+    close = sorted(shapes(generation), key=lambda shape: abs(math.log(math.prod(shape) / chips)))
+    if by_shape:
         return [f"{generation.name}:{shape_text(shape)}" for shape in close[:4]]
-    chips = max(numbers[0], 1) / generation.cores_per_chip
-    named = [s for s in shapes(generation) if ":" not in slice_name(generation, s)]
-    close = sorted(named, key=lambda shape: abs(math.log(math.prod(shape) / chips)))
-    return [slice_name(generation, shape) for shape in close[:3]]
+    return [name for s in close if ":" not in (name := slice_name(generation, s))][:3]
 
 
 def _generation(text: str) -> Generation:
@@ -78,13 +76,6 @@ def _generation(text: str) -> Generation:
         return GENERATIONS[GKE[gke[0]].generation]
     aliases = aliases or difflib.get_close_matches(words[0], ALIASES, n=1, cutoff=0.0)
     return GENERATIONS[ALIASES[aliases[0]]]
-
-
-def _distance(shape: Shape, wanted: Shape) -> tuple[float, int]:
-    chips = abs(math.log(math.prod(shape) / max(math.prod(wanted), 1)))
-    padded = (1,) * (len(shape) - len(wanted)) + wanted
-    sides = sum(abs(a - b) for a, b in zip(sorted(shape), padded, strict=False))
-    return round(chips, 9), sides
 
 
 def _names(generation: Generation, shape: Shape) -> Iterator[str]:
@@ -228,6 +219,12 @@ class Topology:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return dataclasses.asdict(self)
+
+
+def slices_text(topology: Topology) -> str:
+    """The slice, or how many of them: "v6e-16", "v6e-16 x 2 slices"."""
+    several = f" x {topology.num_slices} slices" if topology.num_slices > 1 else ""
+    return f"{topology.name}{several}"
 
 
 def topology(name: str, num_slices: int = 1) -> Topology:

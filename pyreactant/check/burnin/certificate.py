@@ -114,7 +114,7 @@ class Certificate(Plain, HasPage, HasText):
         """Plain data of the file."""
         return marked(_KIND, self.to_dict())
 
-    def parts(self, width: int) -> Iterable[Part]:
+    def parts(self) -> Iterable[Part]:
         """The summary, all that is not passed, and what is not seen."""
         yield Paragraph(f"burnin: {self.summary}", "bad" if self.failed else "")
         for finding in self.findings:

@@ -96,7 +96,7 @@ class Report(ReportData, HasPage, HasText):
         """What the page shows."""
         return document(self)
 
-    def parts(self, width: int) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """What a terminal shows: the table, one line per problem, and the verdict."""
         return text_parts(self)
 

@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,7 @@ def ask(
     reply = compile_in_child(question, topology.accelerator_type, timeout, cached_answer)
     if hits:
         return hits[0], True
-    calls = module.get("custom_calls", ())
-    answer = reply["answer"] if "answer" in reply else _refusal(reply, calls)
+    answer = reply["answer"] if "answer" in reply else _refusal(reply)
     if module:
         answer = {**answer, "module": module}
     if cache:
@@ -147,7 +146,7 @@ def ask(
     return answer, False
 
 
-def _refusal(failure: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
+def _refusal(failure: Mapping[str, Any]) -> Answer:
     """The answer if the program is too large for the slice; any other failure raises an error."""
     step, message = failure["failed"], failure["message"]
     if step == "compile" and is_too_large(message):
@@ -179,45 +178,11 @@ def _refusal(failure: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
     if step == "parse":
         raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
     if lacking := unknown_call(message):
-        names = sorted({lacking, *unknown_custom_calls(custom_calls)})
         raise InvalidArgumentError(
-            f"the program has custom calls that libtpu does not know: {', '.join(names)}; kernels "
-            "for CPUs and GPUs do not run on TPUs: write that part with other operations"
+            f"the program has a custom call that libtpu does not know: {lacking}; kernels for CPUs "
+            "and GPUs do not run on TPUs: write that part with other operations"
         )
     raise PyReactantError(f"XLA cannot compile the program: {message}")
-
-
-KNOWN_CUSTOM_CALLS = frozenset(
-    (
-        "AllocateBuffer",
-        "ApproxTopK",
-        "Eigh",
-        "LuDecomposition",
-        "Qr",
-        "ProductOfElementaryHouseholderReflectors",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "Sharding",
-        "annotate_device_placement",
-        "tpu_custom_call",
-        "xla.sdy.FuncResultSharding",
-        "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
-        "mhlo.topk",
-        "mhlo.erf",
-        "LayoutConstraint",
-        "MoveToHost",
-        "MoveToDevice",
-        "TopK",
-    )
-)
-"""Custom calls that XLA for TPU handles: those that JAX emits (``jax/_src/export/_export.py``, jax
-0.12.0.1), and those of XLA's own Shardy and StableHLO conversions."""
-
-
-def unknown_custom_calls(called: Iterable[str]) -> tuple[str, ...]:
-    """The custom calls that are not in `KNOWN_CUSTOM_CALLS`."""
-    return tuple(sorted(set(called) - KNOWN_CUSTOM_CALLS))
 
 
 def versions() -> dict[str, str]:

@@ -22,7 +22,7 @@ from ...base.slices.topology import EXAMPLE, Topology
 from ..layouts.layouts import Choice, Layout, layout_of, product_layouts, program_layouts
 from ..layouts.machine import Machine, local_machine, slice_machine
 from ..layouts.model import Product
-from ..request import find_program, find_slices, no_size
+from ..request import find_program, find_slices, product_sizes
 from .candidate import Candidate, ranked
 from .evaluate import Pool, Trials, peak_of_children
 from .report import Plan
@@ -213,11 +213,7 @@ def _sizes(
     program: Program | str, size: Any, shapes: Sequence[Sequence[int]], itemsize: int
 ) -> tuple[Product | None, tuple[tuple[int, ...], ...]]:
     if program == "matmul":
-        if size is None or shapes:
-            raise no_size()
-        m, k, n = (size, size, size) if isinstance(size, int) else size
-        if min(m, k, n) < 1:
-            raise InvalidArgumentError(f"sizes must be 1 or more, got m={m}, k={k}, n={n}")
+        m, k, n = product_sizes(None if shapes else size)
         return Product(m, k, n, itemsize), ((m, k), (k, n))
     if size is not None or not shapes:
         raise InvalidArgumentError(

@@ -26,8 +26,7 @@ from ...base.document.parts import (
     Table,
 )
 from ...base.document.terminal import HasText
-from ...base.slices.topology import Topology
-from ..request import slices_text
+from ...base.slices.topology import Topology, slices_text
 from .candidate import Candidate, ranked
 
 
@@ -116,7 +115,7 @@ class Plan(HasText, HasPage):
         """The report for people, in at most 120 columns except for command lines."""
         return self.to_text()
 
-    def parts(self, width: int) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """What a terminal shows."""
         yield Paragraph(
             f"plan of {self.program} {self._shapes_text} {self.dtype} for {self._where}"

@@ -14,12 +14,12 @@ from ...arrays.matmul import MATMUL
 from ...arrays.sharding import NamedSharding
 from ...arrays.text import bytes_text
 from ...base.errors import DeadlineError, PyReactantError
-from ...base.slices.topology import Topology, topologies
+from ...base.slices.topology import Topology, slices_text, topologies
 from ...base.slices.topology import topology as find_topology
 from ..layouts.layouts import Layout, product_layouts
 from ..layouts.machine import slice_machine
 from ..layouts.model import Product
-from ..request import PreflightRequest, slices_text
+from ..request import PreflightRequest
 from .compile import compile_request
 from .report import Preflight
 

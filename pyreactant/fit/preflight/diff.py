@@ -54,7 +54,7 @@ class Difference(HasText, HasPage):
         """The report for people, in at most 120 columns except for command lines."""
         return self.to_text()
 
-    def parts(self, width: int) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """What a terminal shows."""
         slice_ = self.left.topology
         yield Paragraph(

@@ -9,7 +9,7 @@ from ...arrays.matmul import MATMUL, Spec, check_operands, default_mesh, default
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
 from ...arrays.sharding import Aval, NamedSharding
-from ...base.errors import InvalidArgumentError, argument
+from ...base.errors import InvalidArgumentError
 from ...base.slices.topology import Topology
 from ..compiler.ask import TIMEOUT
 from ..request import (
@@ -19,7 +19,7 @@ from ..request import (
     check_mesh,
     find_program,
     find_slices,
-    no_size,
+    product_sizes,
 )
 from .compile import compile_request
 from .report import Preflight
@@ -90,8 +90,6 @@ def preflight(
     chosen = find_program(program, backend)
     if chosen is None and not args:
         _refuse_options("has a size", out_sharding=out_sharding, static=static)
-        if size is None:
-            raise no_size()
         arguments, out_sharding = _matmul_operands(
             slice_, size, dtype, mesh, spec=spec, y_spec=y_spec, out_spec=out_spec
         )
@@ -144,7 +142,7 @@ def _aval_of(program: Program, position: int, argument: Any) -> Aval:
 
 def _matmul_operands(
     topology: Topology,
-    size: int | tuple[int, int, int],
+    size: int | tuple[int, int, int] | None,
     dtype: Any,
     mesh: Mesh | None,
     *,
@@ -157,13 +155,7 @@ def _matmul_operands(
     Raises:
         ShardingError, DTypeError, InvalidArgumentError: As `matmul_sharded`.
     """
-    sizes = (size, size, size) if isinstance(size, int) else tuple(size)
-    if len(sizes) != 3 or not all(isinstance(n, int) and n > 0 for n in sizes):
-        raise InvalidArgumentError(
-            f"{argument('size')} must be a whole number from 1, or three of them (m, k, n), got "
-            f"{size!r}"
-        )
-    m, k, n = sizes
+    m, k, n = product_sizes(size)
     mesh, element = mesh or default_mesh(topology.devices), as_dtype(dtype)
     check_mesh(mesh, topology)
     x = Aval((m, k), element, NamedSharding(mesh, spec))

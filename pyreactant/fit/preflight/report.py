@@ -25,9 +25,8 @@ from ...base.document.parts import (
     facts,
 )
 from ...base.document.terminal import HasText
-from ...base.slices.topology import Topology
+from ...base.slices.topology import Topology, slices_text
 from ..hlo.collective import Collective
-from ..request import slices_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ class Preflight(HasText, HasPage):
         """The report for people, in at most 120 columns except for command lines."""
         return self.to_text()
 
-    def parts(self, width: int) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """What a terminal shows."""
         slice_ = self.topology
         yield Paragraph(
