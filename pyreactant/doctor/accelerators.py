@@ -177,17 +177,15 @@ def process_name(machine: Machine, pid: int) -> str:
 
 def holders(machine: Machine) -> list[int]:
     """The processes that use a TPU, among those that this user may see."""
-    return sorted(set(_holders(machine)))
-
-
-def _holders(machine: Machine) -> Iterator[int]:
+    pids = set()
     for process in machine.file("/proc").glob("[0-9]*"):
         try:
             for descriptor in (process / "fd").iterdir():
                 if _DEVICE.search(str(descriptor.readlink())):
-                    yield int(process.name)
+                    pids.add(int(process.name))
         except OSError:  # it has ended, or belongs to another user
             continue
+    return sorted(pids)
 
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "REACTANT_VISIBLE_GPU_DEVICES")

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..arrays.text import bytes_text
+from ..base.counted import counted
 from ..base.errors import FileError
 from ..base.files import cache_folder
 from ..base.settings import COMPILE_CACHE
@@ -148,9 +150,9 @@ def shared_memory(machine: Machine) -> CheckResult:
             return CheckResult("warn", f"missing; NCCL between {gpus} GPUs needs it", mend)
         return CheckResult("pass", "missing; only NCCL between several GPUs needs it")
     total, free = machine.disk(folder)
-    text = f"{_size(free)} of {_size(total)} free"
+    text = f"{bytes_text(free)} of {bytes_text(total)} free"
     if gpus > 1 and free < MIN_SHM:
-        text += f"; NCCL between {gpus} GPUs needs {_size(MIN_SHM)} (in Docker: --shm-size=8g)"
+        text += f"; NCCL between {gpus} GPUs needs {bytes_text(MIN_SHM)} (in Docker: --shm-size=8g)"
         return CheckResult("warn", text, f"sudo mount -o remount,size=8G {SHM}")
     return CheckResult("pass", text)
 
@@ -175,11 +177,11 @@ def disk(machine: Machine) -> CheckResult:
     for name, folder, least in _folders(machine):
         there = _nearest(folder)
         free = machine.disk(there).free
-        rows.append(f"{name} {_size(free)}")
+        rows.append(f"{name} {bytes_text(free)}")
         if least and not os.access(there, os.W_OK):
             closed.append(f"{name} ({folder})")
         elif free < least:
-            full.append(f"{name} ({folder}) has {_size(free)} of {_size(least)} required")
+            full.append(f"{name} ({folder}) has {bytes_text(free)} of {bytes_text(least)} required")
     if closed:
         text = f"cannot be written: {', '.join(closed)}"
         return CheckResult(
@@ -207,8 +209,7 @@ def compile_cache(machine: Machine) -> CheckResult:
         return CheckResult("warn", f"{error}", f"ls -l {shlex.quote(str(folder))}")
     count, size = size_of(folder)
     free = machine.disk(there).free
-    some = "program" if count == 1 else "programs"
-    text = f"{folder}: {count} {some}, {size / 2**20:.1f} MiB; {_size(free)} free"
+    text = f"{folder}: {counted(count, 'program')}, {bytes_text(size)}; {bytes_text(free)} free"
     return CheckResult(
         "pass" if free >= MIN_CACHE else "warn", text, "" if free >= MIN_CACHE else "df -h"
     )
@@ -233,10 +234,6 @@ def _folders(machine: Machine) -> Iterator[tuple[str, Path, int]]:
 def _nearest(folder: Path) -> Path:
     """The folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
-
-
-def _size(number: int) -> str:
-    return f"{number / _GIB:.1f} GiB" if number < 10 * _GIB else f"{number // _GIB} GiB"
 
 
 _TOOLS = ("sinfo", "srun", "sbatch", "scontrol")

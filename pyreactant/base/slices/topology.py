@@ -358,12 +358,6 @@ def _build(
     )
 
 
-def chips(slices: Topology) -> Iterator[tuple[int, ...]]:
-    """Coordinates of the chips of one slice; the first dimension varies fastest, as in libtpu."""
-    for place in itertools.product(*(range(side) for side in reversed(slices.shape))):
-        yield place[::-1]
-
-
 # Distinct in light and dark themes; the numbers carry the same information.
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
 _MOST_LAYERS, _GAP = 16, "   "

@@ -112,8 +112,7 @@ def _spec(mesh: Mesh, roles: Sequence[Role], name: str) -> Spec:
             for axis, role in zip(mesh.axis_names, roles, strict=True)
             if role["xyc".index(name)] == dimension
         ]
-        names = tuple(axis for _, axis in sorted(here, key=lambda pair: pair[0]))
-        entries.append(names if len(names) > 1 else names[0] if names else None)
+        entries.append(as_entry(tuple(axis for _, axis in sorted(here, key=lambda pair: pair[0]))))
     return tuple(entries)
 
 
@@ -203,15 +202,8 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Choice:
         too_large += int(np.isinf(held).sum())
         held = np.where(regular(cut), held, np.inf)
         for index in promising(figures.seconds, held, 4 * keep):
-            roles = tuple(
-                (
-                    int(cut["x"][a, index]),
-                    int(cut["y"][a, index]),
-                    int(cut["c"][a, index]),
-                    int(figures.loops[a, index]),
-                )
-                for a in range(len(sizes))
-            )
+            of_axes = (cut["x"], cut["y"], cut["c"], figures.loops)
+            roles = tuple(zip(*(array[:, index].tolist() for array in of_axes), strict=True))
             key = _same(sizes, roles, len(outer))
             entry = sizes, roles, float(figures.seconds[index]), float(held[index])
             if key not in best or entry[2] < best[key][2]:
@@ -335,12 +327,10 @@ def program_layouts(
     layouts = []
     for mesh in _program_meshes(machine):
         choices = [list(_specs(mesh, shape)) for shape in shapes]
-        for specs in itertools.islice(itertools.product(*choices), _LIMIT):
-            size = itemsize * sum(
-                math.prod(shape) / _cut(mesh, spec)
-                for shape, spec in zip(shapes, specs, strict=True)
-            )
+        for block in itertools.islice(itertools.product(*choices), _LIMIT):
+            size = float(itemsize * sum(elements for _, elements in block))
             seconds = size / machine.memory_bandwidth
+            specs = tuple(spec for spec, _ in block)
             layouts.append(Layout(mesh, specs, None, size, None, seconds))
     memory = np.array([layout.memory_bytes for layout in layouts])
     limit = math.inf if machine.memory_bytes is None else machine.memory_bytes
@@ -357,20 +347,17 @@ def _program_meshes(machine: Machine) -> Iterator[Mesh]:
             yield Mesh((*outer, *order), (*names, *"xy"[: len(order)]))
 
 
-def _specs(mesh: Mesh, shape: Shape) -> Iterator[Spec]:
-    """All specs with each mesh axis on one dimension or none; those with the most cuts first."""
+def _specs(mesh: Mesh, shape: Shape) -> Iterator[tuple[Spec, int]]:
+    """All specs with each mesh axis on one dimension or none, and the elements of a block.
+
+    Those with the most cuts come first.
+    """
     places = [*range(len(shape)), None]
     for choice in itertools.product(places, repeat=len(mesh.axis_names)):
         entries = tuple(
             tuple(a for a, where in zip(mesh.axis_names, choice, strict=True) if where == dimension)
             for dimension in range(len(shape))
         )
-        spec = tuple(map(as_entry, entries))
         cuts = [math.prod(mesh.axis_size(axis) for axis in e) for e in entries]
         if all(side % cut == 0 for side, cut in zip(shape, cuts, strict=True)):
-            yield spec
-
-
-def _cut(mesh: Mesh, spec: Spec) -> int:
-    axes = itertools.chain.from_iterable(map(as_axes, spec))
-    return math.prod(mesh.axis_size(axis) for axis in axes)
+            yield tuple(map(as_entry, entries)), math.prod(shape) // math.prod(cuts)

@@ -127,8 +127,8 @@ def regular(cut: dict[str, np.ndarray]) -> np.ndarray:
     """
     x, y, c = (cut[name] for name in "xyc")
     divided = loops(cut)
-    moved = (x != 0) & (np.array((NONE, *LOOPS["x"]))[x] != divided)
-    moved &= (y != 0) & (np.array((NONE, *LOOPS["y"]))[y] != divided)
+    moved = (x != 0) & (_loops_cut(cut, "x") != divided)
+    moved &= (y != 0) & (_loops_cut(cut, "y") != divided)
     cut_sum = (x == 2) & (y == 1) & (c != 0)
     still = ((x == 1) & (y == 0) & (c == 1)) | ((x == 0) & (y == 2) & (c == 2))
     still |= (x == 0) & (y == 0) & (c == 0)
@@ -182,10 +182,12 @@ def exchange(
         Shape (axes, layouts).
     """
     part = {loop: product.side(loop) / _blocks(sizes, divided, loop) for loop in (M, K, N)}
-    received = np.zeros(divided.shape)
+    received, share = np.zeros(divided.shape), 1 / np.array(sizes)[:, None]
     for name in "xy":
         first, second = LOOPS[name]
-        _gather(received, part[first] * part[second], _held(sizes, cut[name], divided, name))
+        along = _loops_cut(cut, name)
+        held = np.where((along == NONE) | (along == divided), 1.0, share)
+        _gather(received, part[first] * part[second], held)
     partial = part[M] * part[N]
     for axis in reversed(range(len(sizes))):
         summed = divided[axis] == K
@@ -193,8 +195,14 @@ def exchange(
         partial = np.where(summed, partial / sizes[axis], partial)
     whole = product.m * product.n
     block = whole / (_blocks(sizes, cut["c"], 1) * _blocks(sizes, cut["c"], 2))
-    _gather(received, block, _held_of_product(sizes, cut["c"], divided))
+    there = np.isin(divided, (NONE, K)) | (_loops_cut(cut, "c") == divided)
+    _gather(received, block, np.where(there, 1.0, share))
     return received
+
+
+def _loops_cut(cut: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """The loop of the dimension of x, y or c that each axis cuts."""
+    return np.array((NONE, *LOOPS[name]))[cut[name]]
 
 
 def _blocks(sizes: tuple[int, ...], where: np.ndarray, value: int) -> np.ndarray:
@@ -203,27 +211,9 @@ def _blocks(sizes: tuple[int, ...], where: np.ndarray, value: int) -> np.ndarray
     return np.asarray(math.prod(factors))
 
 
-def _held(
-    sizes: tuple[int, ...], cut: np.ndarray, divided: np.ndarray, name: str
-) -> list[np.ndarray]:
-    along = np.array((NONE, *LOOPS[name]))[cut]
-    return [
-        np.where((cut[a] == 0) | (along[a] == divided[a]), 1.0, 1 / size)
-        for a, size in enumerate(sizes)
-    ]
-
-
-def _held_of_product(
-    sizes: tuple[int, ...], cut: np.ndarray, divided: np.ndarray
-) -> list[np.ndarray]:
-    along = np.array((NONE, *LOOPS["c"]))[cut]
-    there = (divided == NONE) | (divided == K) | ((cut != 0) & (along == divided))
-    return [np.where(there[a], 1.0, 1 / size) for a, size in enumerate(sizes)]
-
-
-def _gather(received: np.ndarray, needed: np.ndarray, held: list[np.ndarray]) -> None:
+def _gather(received: np.ndarray, needed: np.ndarray, held: np.ndarray) -> None:
     """Add the data that each axis receives, axis by axis, until a device has what it needs."""
-    there = needed * math.prod(held)
+    there = needed * held.prod(axis=0)
     for axis, part in enumerate(held):
         received[axis] += there / part - there
         there = there / part

@@ -140,7 +140,7 @@ def preflight_stablehlo(
 
 
 def read_text(path: Path) -> str:
-    """A module from a file; bytes that are no text are surrogates ("surrogateescape").
+    """A module from a file; bytes that are no text are replaced, and the parser refuses them.
 
     Raises:
         FileError: It cannot be read.
@@ -148,7 +148,7 @@ def read_text(path: Path) -> str:
     if path.exists() and not path.is_file():
         raise FileError(f"{path}: not a file; give a file with a StableHLO module")
     try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
+        return path.read_text("utf-8", errors="replace")
     except OSError as error:
         raise FileError(f"{path}: the module cannot be read ({error.strerror})") from None
 

@@ -40,7 +40,7 @@ def parse(text: str) -> Any:
         with context:
             module = ir.Module.parse(text)
     except ir.MLIRError as error:
-        if "main" not in text or _is_bytecode(text):
+        if "@main" not in text:
             raise _not_a_module(text) from None
         if operation := unknown_operation(error):
             raise _foreign([operation]) from None
