@@ -15,7 +15,9 @@ import itertools
 import os
 import platform
 import re
+import resource
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -298,6 +300,16 @@ def has_accelerator(root: Path = ROOT) -> bool:
     files = ("accel[0-9]*", "accel/accel[0-9]*", "vfio/[0-9]*")
     has_file = any(any((root / "dev").glob(name)) for name in files)
     return gpus(root) > 0 or (has_file and tpu_chips(root) > 0)
+
+
+def peak_memory(whose: int) -> int:
+    """Peak memory in bytes of this process, or of its largest child that has ended.
+
+    Args:
+        whose: resource.RUSAGE_SELF or resource.RUSAGE_CHILDREN.
+    """
+    peak = resource.getrusage(whose).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB
 
 
 def available_memory() -> int | None:

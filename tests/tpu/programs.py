@@ -33,6 +33,13 @@ def doubled(x: Any, unused: Any) -> Any:
     return 2 * x
 
 
+def turned(x: Any) -> Any:
+    """A program of arrays whose mesh has explicit axes."""
+    import jax
+
+    return jax.sharding.reshard(x, jax.sharding.PartitionSpec("y", "x"))
+
+
 def halves(x: Any) -> tuple[Any, Any]:
     """A program with two outputs."""
     return x[: len(x) // 2], x[len(x) // 2 :]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant.arrays.matmul import Spec
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.compiler import ask
-from pyreactant.fit.layouts.layouts import Spec, layout_of
+from pyreactant.fit.layouts.layouts import layout_of
 from pyreactant.fit.layouts.machine import slice_machine
 from pyreactant.fit.layouts.model import Product, loops
 from pyreactant.fit.plan.candidate import Candidate, ranked

@@ -231,6 +231,16 @@ def test_static_values_and_outputs() -> None:
 
 
 @pytest.mark.usefixtures("compiler")
+def test_explicit_axes() -> None:
+    """Its mesh is the one of a run, so that the program is traced in the same way."""
+    mesh = pr.Mesh((2, 2), ("x", "y"), axis_types=("explicit", "explicit"))
+    report = preflight(
+        "tests.tpu.programs:turned", aval((8, 8), ("x", "y"), mesh), topology="v6e-4"
+    )
+    assert report.outputs[0].spec == "y,x"
+
+
+@pytest.mark.usefixtures("compiler")
 def test_order_of_devices() -> None:
     """On a mesh whose rows cross slices, the traffic between slices is named after their axis."""
     ids = np.arange(8).reshape(2, 4).T.ravel()  # neighbours along b are in different slices

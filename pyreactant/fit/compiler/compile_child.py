@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import importlib
 import resource
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,15 +17,24 @@ import jax
 import numpy as np
 from jax.experimental import topologies
 from jax.sharding import NamedSharding as JaxNamedSharding
-from jax.sharding import PartitionSpec
 
 from ...arrays.dtypes import as_dtype
 from ...arrays.lowering.reactant import static_of
 from ...arrays.program import Program, load
+from ...arrays.runtimes.jax import x64
+from ...arrays.runtimes.jax.convert import Devices, jax_sharding
 from ...arrays.sharding import NamedSharding, plain_spec
 from ...base.child import Request, Stop, serve
 from ...base.errors import PyReactantError
+from ...base.facts import peak_memory
 from ...base.imports import users_place
+
+_DYNAMIC = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerIntegerConversionError,
+)
+"""JAX's errors about shapes that depend on values."""
 
 
 class FailedError(Exception):
@@ -54,14 +62,14 @@ def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
         text, memory = executable.hlo_modules()[0].to_string(), executable.get_compiled_memory_stats
     else:
         devices = _step("topology", slice_devices, request["topology"])
-        with _settings(request):
+        wide = any(argument["dtype"] in x64.WIDE for argument in request["arguments"])
+        with x64.context(wide):
             lowered = _step("lower", lower, request, devices)
-        if request["show_digest"]:
-            digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
-            if stop(digest):
-                return None
-        start = time.perf_counter()
-        with _settings(request):
+            if request["show_digest"]:
+                digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+                if stop(digest):
+                    return None
+            start = time.perf_counter()
             executable = _step("compile", lowered.compile)
         outputs = _outputs(lowered, executable)
         text, memory = executable.as_text(), executable.memory_analysis
@@ -81,13 +89,6 @@ def _step(name: str, function: Callable[..., Any], *args: Any) -> Any:
         raise FailedError(name, error) from error
 
 
-def _settings(request: Request) -> Any:
-    """JAX's setting for 64-bit types, as `arrays.runtimes.jax.x64` chooses it."""
-    wide = {"int64", "uint64", "float64", "complex128"}
-    needed = any(argument["dtype"] in wide for argument in request["arguments"])
-    return jax.enable_x64(True) if needed else contextlib.nullcontext()
-
-
 def slice_devices(options: Mapping[str, Any]) -> list[Any]:
     """The slice's devices, in the order of `pyreactant.devices()`."""
     devices = topologies.get_topology_desc(platform="tpu", **options).devices
@@ -95,13 +96,11 @@ def slice_devices(options: Mapping[str, Any]) -> list[Any]:
 
 
 def lower(request: Request, devices: list[Any]) -> Any:
+    """The program of a request as JAX lowers it for these devices."""
+    of_slice = Devices(devices)
+
     def to_jax(data: Mapping[str, Any]) -> JaxNamedSharding:
-        sharding = NamedSharding.from_dict(data)
-        mesh = sharding.mesh
-        grid = np.array([devices[i] for i in mesh.device_ids], dtype=object).reshape(mesh.shape)
-        return JaxNamedSharding(
-            jax.sharding.Mesh(grid, mesh.axis_names), PartitionSpec(*sharding.spec)
-        )
+        return jax_sharding(of_slice, NamedSharding.from_dict(data))
 
     args = [
         jax.ShapeDtypeStruct(
@@ -191,7 +190,9 @@ def _answer(request: Request, stop: Stop) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         answer = compile_request(request, stop)
-        return {"answer": answer and {**answer, "compiler_bytes": _peak_bytes()}}
+        return {
+            "answer": answer and {**answer, "compiler_bytes": peak_memory(resource.RUSAGE_SELF)}
+        }
     except FailedError as failed:
         error = failed.error
         return {
@@ -199,27 +200,11 @@ def _answer(request: Request, stop: Stop) -> dict[str, Any]:
             "type": type(error).__name__,
             "message": str(error),
             "own_error": isinstance(error, PyReactantError),
-            "dynamic": _is_dynamic(error),
+            "dynamic": isinstance(error, _DYNAMIC),
             "where": users_place(error),
             "seconds": time.perf_counter() - start,
-            "compiler_bytes": _peak_bytes(),
+            "compiler_bytes": peak_memory(resource.RUSAGE_SELF),
         }
-
-
-def _peak_bytes() -> int:
-    """Peak memory of this process; the unit depends on the system."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _is_dynamic(error: BaseException) -> bool:
-    """Whether a shape depends on values."""
-    names = (
-        "ConcretizationTypeError",
-        "NonConcreteBooleanIndexError",
-        "TracerIntegerConversionError",
-    )
-    return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 if __name__ == "__main__":

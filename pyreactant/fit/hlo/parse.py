@@ -80,18 +80,17 @@ def result_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     _, _, layout = text.partition("entry_computation_layout={")
     _, _, results = layout.partition("->")
     listed = re.match(r"\(?(?:[^{}]|\{[^{}]*\})*", results)
-    return tuple(
-        tuple(int(n.lstrip("<=")) for n in sizes.split(",") if n)
-        for _, sizes in _SHAPE.findall(listed[0] if listed else "")
-    )
+    return tuple(_sides(sizes) for _, sizes in _SHAPE.findall(listed[0] if listed else ""))
 
 
 def shape_bytes(text: str) -> int:
     """Bytes of an HLO shape, or of all shapes in a tuple; layouts do not matter."""
-    return sum(
-        math.prod(int(n.lstrip("<=")) for n in sizes.split(",") if n) * _bits(kind) // 8
-        for kind, sizes in _SHAPE.findall(text)
-    )
+    return sum(math.prod(_sides(sizes)) * _bits(kind) // 8 for kind, sizes in _SHAPE.findall(text))
+
+
+def _sides(sizes: str) -> tuple[int, ...]:
+    """The sides in a shape's brackets; a dynamic one, such as "<=8", counts as its bound."""
+    return tuple(int(n.lstrip("<=")) for n in sizes.split(",") if n)
 
 
 def _bits(kind: str) -> int:

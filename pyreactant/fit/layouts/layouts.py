@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays.matmul import default_out_spec
+from ...arrays.matmul import Spec, default_out_spec
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Axes, NamedSharding, as_axes, as_entry
 from ...arrays.text import spec_text
@@ -17,7 +17,6 @@ from ...base.slices.topology import Topology
 from .machine import Machine, along_network
 from .model import LOOPS, NONE, Product, costs, divisible, every_layout, regular
 
-Spec = tuple[Axes, ...]
 Role = tuple[int, int, int, int]
 """The dimensions of x, y and c that an axis cuts, and the loop that it divides."""
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...arrays.matmul import Spec
 from ...arrays.mesh import Mesh
 from ...base.words import is_too_large
-from ..layouts.layouts import Layout, Spec
+from ..layouts.layouts import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

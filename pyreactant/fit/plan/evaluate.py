@@ -13,7 +13,7 @@ from ...arrays.program import Program
 from ...arrays.sharding import plain_spec
 from ...base.child import LAUNCHERS, Activity, ask_child, import_path, without
 from ...base.errors import from_data
-from ...base.facts import available_memory, usable_cores
+from ...base.facts import available_memory, peak_memory, usable_cores
 from ..hlo.collective import Collective, sent_bytes
 from ..layouts.layouts import Layout
 from ..layouts.machine import Machine
@@ -199,4 +199,4 @@ class Pool(Generic[T]):
 
 def peak_of_children() -> int:
     """Peak memory in bytes of the largest child process that has ended."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return peak_memory(resource.RUSAGE_CHILDREN)
