@@ -367,12 +367,6 @@ def test_messages(given: dict[str, Any], message: str) -> None:
         plan(**given)
 
 
-def test_nothing_fits_is_exit_code_5() -> None:
-    ran = run("--topology", "v6e-4", "--size", str(2**21))
-    assert ran.returncode == 5
-    assert "the blocks alone need more than the 31.24 GiB of a device" in ran.stderr
-
-
 def test_plan_is_plain_data() -> None:
     one = made_up(1e-3, xla_seconds=1e-3)
     found = made_up_plan(one, precision="highest")

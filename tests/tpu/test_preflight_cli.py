@@ -82,50 +82,19 @@ def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:
 
 def test_does_not_fit(compiler: Path) -> None:
     preflight("matmul", topology="v6e-4", size=81920, dtype="bfloat16", spec=(None, None))
-    ran = run(
-        compiler,
-        "preflight",
-        "matmul",
-        "--topology",
-        "v6e-4",
-        "--size",
-        "81920",
-        "--dtype",
-        "bfloat16",
-        "--spec",
-        "None,None",
-    )
+    options = "--topology v6e-4 --size 81920 --dtype bfloat16 --spec None,None"
+    ran = run(compiler, "preflight", "matmul", *options.split())
     assert ran.returncode == 5, ran.stderr
     assert "DOES NOT FIT; the compiler says:" in ran.stdout
     assert "fits with --spec" in ran.stdout
 
 
 def test_another_program(real_compiler: Path) -> None:
-    ran = run(
-        real_compiler,
-        "preflight",
-        "tests.tpu.programs:two_layers",
-        "--topology",
-        "v6e-8",
-        "--mesh",
-        "data=2,model=4",
-        "--dtype",
-        "float32",
-        "--shape",
-        "64x32",
-        "--spec",
-        "data,None",
-        "--shape",
-        "32x128",
-        "--spec",
-        "None,model",
-        "--shape",
-        "128x16",
-        "--spec",
-        "model,None",
-        "--out-spec",
-        "data,None",
-    )
+    options = "--topology v6e-8 --mesh data=2,model=4 --dtype float32 --out-spec data,None"
+    arrays = "--shape 64x32 --shape 32x128 --shape 128x16"
+    specs = "--spec data,None --spec None,model --spec model,None"
+    words = f"preflight tests.tpu.programs:two_layers {options} {arrays} {specs}"
+    ran = run(real_compiler, *words.split())
     assert ran.returncode == 0, ran.stderr
     assert "preflight of two_layers for v6e-8: 8 devices on 1 VM" in ran.stdout
     assert re.search(r" model +2 of 4 devices +1\n", ran.stdout)
@@ -134,24 +103,8 @@ def test_another_program(real_compiler: Path) -> None:
 def test_side_by_side(compiler: Path) -> None:
     preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048), dtype="bfloat16")
     preflight_stablehlo(MODULE.read_text(), topology="v6e-16")
-    ran = run(
-        compiler,
-        "preflight",
-        "matmul",
-        "--topology",
-        "v6e-16",
-        "--m",
-        "4096",
-        "--k",
-        "1024",
-        "--n",
-        "2048",
-        "--dtype",
-        "bfloat16",
-        "--stablehlo",
-        str(MODULE),
-        "--diff",
-    )
+    options = "--topology v6e-16 --m 4096 --k 1024 --n 2048 --dtype bfloat16 --diff"
+    ran = run(compiler, "preflight", "matmul", *options.split(), "--stablehlo", str(MODULE))
     assert ran.returncode == 0, ran.stderr
     assert "collectives are the same" in ran.stdout
     ran = run(compiler, "preflight", "--topology", "v6e-16", "--stablehlo", str(MODULE))
@@ -174,7 +127,6 @@ SOFTMAX = ("softmax", "--topology", "v6e-4")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["matmul", "--topology", "v6e-17", "--size", "8"], "no Cloud TPU slice is called"),
         (["matmul", "--topology", "v6e-4"], "matmul needs --size, or --m"),
         (["matmul", "--topology", "v6e-4", "--size", "8", "--m", "8"], "give --size, or --m,"),
         (["matmul", "--topology", "v6e-4", "--m", "8"], "give --m, --k and --n together"),
@@ -182,38 +134,16 @@ SOFTMAX = ("softmax", "--topology", "v6e-4")
         ([*SOFTMAX, "--m", "8", "--k", "8", "--n", "8"], "are for matmul; give --shape, or --size"),
         ([*SOFTMAX, "--y-spec", "x"], "are for matmul; give --shape, or --size"),
         ([*SOFTMAX, "--size", "8", "--shape", "8x8"], "or --size for all, not both"),
-        ([*SOFTMAX, "--size", "7"], "dimension 0 of shape (7, 7) has size 7"),
         ([*SOFTMAX, "--size", "0"], "--size must be 1 or more, got 0"),
-        (["a:b", "--topology", "v6e-4", "--size", "8"], "cannot import program 'a:b'"),
         (["a:b", "--topology", "v6e-4"], "give the arguments to compile it for"),
         (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "got '8x?'; all sizes are fixed"),
         (["a:b", "--topology", "v6e-4", "--shape", "12ax5"], "numbers with x between them, as"),
-        (["nothing", "--topology", "v6e-4", "--shape", "8"], "no program 'nothing': `pyreactant"),
         (
-            [
-                "a:b",
-                "--topology",
-                "v6e-4",
-                "--shape",
-                "8x8",
-                "--shape",
-                "8",
-                "--spec",
-                "x",
-                "--spec",
-                "x",
-                "--spec",
-                "x",
-            ],
+            ["a:b", "--topology", "v6e-4", *["--shape", "8x8"] * 2, *["--spec", "x"] * 3],
             "got 3 specs for 2 shapes",
         ),
         (["--topology", "v6e-4", "--diff"], "matmul needs --size, or --m"),
         (["matmul", "--topology", "v6e-4", "--stablehlo", "a.mlir"], "give PROGRAM or --stablehlo"),
-        (["--topology", "v6e-4", "--stablehlo", "/absent.mlir"], "the module cannot be read"),
-        (
-            ["matmul", "--topology", "v6e-4", "--size", "8", "--hlo", "/proc/no/where"],
-            "its folder does not exist",
-        ),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
