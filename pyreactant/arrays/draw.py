@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..base.document.terminal import COLOURS
 from .sharding import Device, NamedSharding
 from .text import block_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-# Distinct in light and dark themes. All devices that hold one block show its colour.
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
 _NOTEBOOK_WIDTH = 120
 _IN_NOTEBOOK = "<pre style='color:{foreground};background:{background}'>{code}</pre>"
 
@@ -96,7 +95,7 @@ def _grid(page: _Page) -> "RenderableType":
         table.add_row(
             name,
             *(
-                Text(f"{c.device}\n{c.process}\n{c.block}", _COLOURS[c.number % len(_COLOURS)])
+                Text(f"{c.device}\n{c.process}\n{c.block}", COLOURS[c.number % len(COLOURS)])
                 for c in cells
             ),
         )
@@ -115,7 +114,7 @@ def _list(page: _Page) -> "RenderableType":
     for row_name, cells in page.rows:
         for column, cell in zip(page.columns, cells, strict=True):
             where = f"{row_name} {column}".strip()
-            colour = _COLOURS[cell.number % len(_COLOURS)]
+            colour = COLOURS[cell.number % len(COLOURS)]
             table.add_row(where, cell.device, cell.process, Text(cell.block, colour))
     return table
 

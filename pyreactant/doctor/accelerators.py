@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,9 +157,9 @@ def tpu(machine: Machine) -> CheckResult:
         return CheckResult("pass", "no TPU")
     held = holders(machine)
     if held:
-        names = ", ".join(f"process {pid} ({process_name(machine, pid)})" for pid in held)
         text = (
-            f"{counted(chips, 'chip')}, in use by {names}; only one process at a time can use a TPU"
+            f"{counted(chips, 'chip')}, {in_use_by(machine, held)}; only one process at a time can "
+            "use a TPU"
         )
         return CheckResult("warn", text, f"kill {' '.join(map(str, held))}")
     return CheckResult(
@@ -167,12 +167,16 @@ def tpu(machine: Machine) -> CheckResult:
     )
 
 
-def process_name(machine: Machine, pid: int) -> str:
-    """The name of a process; its arguments may hold secrets and are not shown."""
-    try:
-        return machine.file(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return "of another user or machine"
+def in_use_by(machine: Machine, pids: Sequence[int]) -> str:
+    """Which processes use an accelerator; their arguments may hold secrets and are not shown."""
+    names = []
+    for pid in pids:
+        try:
+            name = machine.file(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            name = "of another user or machine"
+        names.append(f"process {pid} ({name})")
+    return f"in use by {', '.join(names)}"
 
 
 def holders(machine: Machine) -> list[int]:

@@ -27,7 +27,7 @@ from .accelerators import (
     cuda_extra,
     gpu_count,
     holders,
-    process_name,
+    in_use_by,
     split_flags,
     without_flags,
 )
@@ -213,8 +213,7 @@ def _busy(machine: Machine, output: str) -> CheckResult | None:
         return None
     held = [owner] if owner else holders(machine)
     if held:
-        names = ", ".join(f"process {pid} ({process_name(machine, pid)})" for pid in held)
-        text = f"the accelerator is in use by {names}"
+        text = f"the accelerator is {in_use_by(machine, held)}"
         return CheckResult("warn", text, f"kill {' '.join(map(str, held))}")
     gpu = gpu_count(machine) or machine.which("nvidia-smi")
     mend = "nvidia-smi" if gpu else "sudo lsof -w /dev/accel* /dev/vfio/*"

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 STYLES = {"good": "green", "bad": "bold red", "warn": "yellow", "strong": "bold"}
 """How rich shows each look."""
 
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
+"""Colours of things that are told apart by their numbers, distinct in light and dark themes."""
+
 
 class HasText(abc.ABC):
     """A report that can be shown on a terminal; rich's `print` shows it in colours."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..counted import counted
+from ..document.terminal import COLOURS
 from ..errors import InvalidArgumentError, argument
 from .generations import (
     ALIASES,
@@ -358,8 +359,6 @@ def _build(
     )
 
 
-# Distinct in light and dark themes; the numbers carry the same information.
-COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
 _MOST_LAYERS, _GAP = 16, "   "
 
 

@@ -14,7 +14,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -193,20 +193,9 @@ class Collective:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
-        return {
-            "op": self.op,
-            "shape": self.shape,
-            "bytes": self.bytes,
-            "times": self.times,
-            "axes": list(self.axes),
-            "whole_axes": self.whole,
-            "groups": [list(g) for g in self.groups],
-            "pairs": [list(p) for p in self.pairs],
-            "channel": self.channel,
-            "across_slices": self.across_slices,
-            "note": self.note,
-            "wire_bytes": self.wire_bytes,
-        }
+        plain = asdict(self)
+        plain["whole_axes"] = plain.pop("whole")
+        return {**plain, "wire_bytes": self.wire_bytes}
 
 
 def sent_bytes(exchanges: Iterable[Collective]) -> int:
