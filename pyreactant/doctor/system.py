@@ -47,12 +47,9 @@ def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
     hosts = dict.fromkeys((machine.host, *(of_run if len(of_run) > 1 else ())))
     names = [*hosts][:_MOST_HOSTS]
     answers = _addresses_of(machine, names, seconds)
-    own = answers.get(machine.host)
-    fix = f"getent hosts {shlex.quote(machine.host)}"
-    if own is None:
-        text = f"{machine.host}: no answer within {seconds:g} s"
-        return CheckResult("warn", text, "cat /etc/resolv.conf")
+    own = answers[machine.host]
     if isinstance(own, Exception):
+        fix = f"getent hosts {shlex.quote(machine.host)}"
         return CheckResult("warn", f"{machine.host} does not resolve here ({own})", fix)
     if _are_loopback(own):
         text = (
@@ -62,9 +59,8 @@ def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
             "accelerators to process 0, whose address PYREACTANT_COORDINATOR_ADDRESS can give"
         )
         return CheckResult("warn", text, _true_address(machine))
-    others = {name: answers.get(name) for name in names if name != machine.host}
-    wrong = {name: _problem(answer, seconds) for name, answer in others.items()}
-    wrong = {name: problem for name, problem in wrong.items() if problem}
+    others = {name: _problem(answers[name]) for name in names if name != machine.host}
+    wrong = {name: problem for name, problem in others.items() if problem}
     if wrong:
         first = next(iter(wrong))
         text = "; ".join(f"{name} {problem}" for name, problem in wrong.items())
@@ -77,7 +73,7 @@ def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
 def _addresses_of(
     machine: Machine, names: Sequence[str], seconds: float
 ) -> dict[str, list[str] | Exception]:
-    """The addresses of each name, or why it has none; nothing of those that are not answered."""
+    """The addresses of each name, or why it has none."""
     answers: dict[str, list[str] | Exception] = {}
 
     def ask(name: str) -> None:
@@ -93,17 +89,16 @@ def _addresses_of(
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return {name: answers[name] for name in names if name in answers}
+    late = TimeoutError(f"no answer within {seconds:g} s")
+    return {name: answers.get(name, late) for name in names}
 
 
 def _are_loopback(addresses: Sequence[str]) -> bool:
     return all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
-def _problem(answer: list[str] | Exception | None, seconds: float) -> str:
+def _problem(answer: list[str] | Exception) -> str:
     """What is wrong with another host's name; "" if nothing is."""
-    if answer is None:
-        return f"has no answer within {seconds:g} s"
     if isinstance(answer, Exception):
         return f"does not resolve here ({answer})"
     return f"is {', '.join(answer)} here, which is this machine" if _are_loopback(answer) else ""
