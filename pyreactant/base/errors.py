@@ -229,6 +229,12 @@ _options: Mapping[str, str] = {}
 _ABSENT = object()
 
 
+def check_count(name: str, value: Any) -> None:
+    """Check that an argument is a whole number from 1; InvalidArgumentError has its name."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidArgumentError(f"{argument(name)} must be a whole number from 1, got {value!r}")
+
+
 def argument(name: str, value: Any = _ABSENT) -> str:
     """How the caller writes an argument.
 

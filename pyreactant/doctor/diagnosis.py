@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..arrays.runtimes.known import BACKENDS
 from ..base.counted import counted
 from ..base.errors import InvalidArgumentError, argument
 from . import accelerators, kubernetes, software, system
@@ -14,8 +15,6 @@ from .runtimes import TITLES, Answer
 
 if TYPE_CHECKING:
     from ..runs.places.kubernetes import Kubernetes
-
-BACKENDS = ("jax", "reactant")
 
 
 class Row(NamedTuple):
@@ -126,7 +125,6 @@ def run_check(machine: Machine, backend: str | None, group: str, row: Row) -> Ch
 
 
 GROUP = "runtimes"
-_PACKAGE = {"jax": "jax", "reactant": "juliacall"}
 
 
 def diagnose(
@@ -237,8 +235,9 @@ def _not_started(
     """Why a runtime is not started; None if it is to start."""
     if backend is not None and backend != name:
         return CheckResult("pass", f"not started: only {TITLES[backend]} is requested")
-    if machine.version(_PACKAGE[name]) is None:
-        return CheckResult("unknown", f"not started: {_PACKAGE[name]} is not installed")
+    _, package = BACKENDS[name]
+    if machine.version(package) is None:
+        return CheckResult("unknown", f"not started: {package} is not installed")
     if name == "reactant" and software.place_of(machine) is None:
         return CheckResult("unknown", "not started: no Julia project is set up")
     if name == "reactant" and backend is None and not deep:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays.backend import PRECISIONS
+from ..arrays.backend import check_precision
 from ..arrays.dtypes import as_dtype
 from ..arrays.matmul import Spec, default_mesh
 from ..arrays.mesh import Mesh
@@ -133,10 +133,7 @@ def check(request: PreflightRequest) -> None:
             f"program {name!r}: give the arguments to compile it for (--shape and --spec, "
             "once for each); of a built-in program, --size is enough"
         )
-    if request.precision is not None and request.precision not in PRECISIONS:
-        raise InvalidArgumentError(
-            f"unknown precision {request.precision!r}; known are: {', '.join(PRECISIONS)}"
-        )
+    check_precision(request.precision)
     try:
         json.dumps(dict(request.static))
     except TypeError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..counted import counted
 from ..document.terminal import COLOURS
-from ..errors import InvalidArgumentError, argument
+from ..errors import InvalidArgumentError, check_count
 from .generations import (
     ALIASES,
     GENERATIONS,
@@ -247,10 +247,7 @@ def topology(name: str, num_slices: int = 1) -> Topology:
         >>> slices.chips, slices.hosts, slices.devices
         (16, 4, 16)
     """
-    if not isinstance(num_slices, int) or isinstance(num_slices, bool) or num_slices < 1:
-        raise InvalidArgumentError(
-            f"{argument('num_slices')} must be a whole number from 1, got {num_slices!r}"
-        )
+    check_count("num_slices", num_slices)
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a slice is named as 'v6e-16' or 'v6e:4x4', got {name!r}")
     return _build(name, *_parse(name), num_slices)

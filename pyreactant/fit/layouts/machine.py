@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...arrays.mesh import Mesh
-from ...base.errors import InvalidArgumentError, argument
+from ...base.errors import InvalidArgumentError, argument, check_count
 from ...base.slices.topology import Topology
 from ..request import peak_of
 from .model import Speeds
@@ -106,10 +106,7 @@ def local_machine(platform: str, devices: int) -> Machine:
             f"{argument('platform')} must be cpu or gpu, got {platform!r}; give "
             f"{argument('topology')} to plan for a TPU slice"
         )
-    if not isinstance(devices, int) or devices < 1:
-        raise InvalidArgumentError(
-            f"{argument('devices')} must be a whole number from 1, got {devices!r}"
-        )
+    check_count("devices", devices)
     return Machine(
         devices, 1, None, _CPU_FLOPS, _CPU_MEMORY, _CPU_EXCHANGE, _CPU_EXCHANGE, 0.0, None, platform
     )

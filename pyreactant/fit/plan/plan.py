@@ -16,6 +16,7 @@ from ...base.errors import (
     PyReactantError,
     RequirementError,
     argument,
+    check_count,
 )
 from ...base.facts import available_memory
 from ...base.slices.topology import EXAMPLE, Topology
@@ -94,10 +95,7 @@ def plan(
         >>> found_plan.best.mesh.size
         8
     """
-    if not isinstance(tried, int) or tried < 1:
-        raise InvalidArgumentError(
-            f"{argument('tried')} must be a whole number from 1, got {tried!r}"
-        )
+    check_count("tried", tried)
     chosen = find_program(program, "jax")
     name = program if isinstance(program, str) else "matmul" if chosen is None else chosen.name
     program = "matmul" if chosen is None or chosen == MATMUL else chosen
