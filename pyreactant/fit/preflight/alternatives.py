@@ -7,7 +7,8 @@ only if the blocks alone, which every layout must hold, are too large.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...arrays.matmul import MATMUL
@@ -23,8 +24,8 @@ from ..request import PreflightRequest
 from .compile import compile_request
 from .report import Preflight
 
-TRIES = 2
-"""Most compilations of layouts that should fit by the count."""
+TRIES, _SAME_SLICE = 5, 2
+"""Most compilations, and most of them for the slice that was asked for."""
 
 SECONDS = 60.0
 """Most seconds for one alternative: libtpu takes minutes for some layouts."""
@@ -73,30 +74,20 @@ def alternatives_to(
             "device, however they are sharded",
         )
     tried: list[str] = []
-
-    def fits(candidate: Candidate) -> str | None:
-        """The text of a candidate that fits; the reason why another does not is in `tried`."""
-        limit = min(timeout, SECONDS)
+    limit = min(timeout, SECONDS)
+    for candidate in itertools.islice(_promising(request, slices), TRIES):
         try:
             compiled = compile_request(candidate.request, cache=cache, timeout=limit)
         except DeadlineError:
             tried.append(f"{candidate.options}: not compiled within {limit:g} s")
-            return None
+            continue
         except PyReactantError:  # libtpu gives up on some programs, which says nothing of others
             tried.append(f"{candidate.options}: could not be compiled")
-            return None
-        if compiled.bytes_per_device is None:
-            tried.append(f"{candidate.options}: does not fit either")
-            return None
-        size = bytes_text(compiled.bytes_per_device.total)
-        return f"fits with {candidate.options}: {size} on each device, compiled"
-
-    for candidate in itertools.islice(_promising(request, slices), TRIES):
-        if (text := fits(candidate)) is not None:
-            return (text,)
-    best = [candidates[0] for s in slices[1:] if (candidates := _candidates(request, s))]
-    if (text := _smallest_slice(best, fits)) is not None:
-        return (text,)
+            continue
+        if compiled.bytes_per_device is not None:
+            size = bytes_text(compiled.bytes_per_device.total)
+            return (f"fits with {candidate.options}: {size} on each device, compiled",)
+        tried.append(f"{candidate.options}: does not fit either")
     if not tried:
         return (f"no layout for slices up to {largest} divides the sizes",)
     return (
@@ -106,25 +97,14 @@ def alternatives_to(
 
 
 def _promising(request: PreflightRequest, slices: Sequence[Topology]) -> Iterator[Candidate]:
-    """Candidates that should fit by the count: those on the same slice, then one on each other."""
+    """Candidates that should fit by the count: some on the same slice, then one on each other.
+
+    On the largest slice one is tried whatever the count says.
+    """
     for slice_ in slices:
-        fitting = [c for c in _candidates(request, slice_) if c.needed < SHARE * slice_.hbm_bytes]
-        yield from fitting if slice_ is request.topology else fitting[:1]
-
-
-def _smallest_slice(
-    candidates: Sequence[Candidate], fits: Callable[[Candidate], str | None]
-) -> str | None:
-    """The text of the smallest of some slices, ascending, that fits, found by bisection."""
-    low, high, smallest = 0, len(candidates) - 1, None
-    middle = high  # the largest first: if it does not fit, none is likely to
-    while low <= high:
-        if (text := fits(candidates[middle])) is None:
-            low = middle + 1
-        else:
-            smallest, high = text, middle - 1
-        middle = (low + high) // 2
-    return smallest
+        most = math.inf if slice_ is slices[-1] else SHARE * slice_.hbm_bytes
+        fitting = [c for c in _candidates(request, slice_) if c.needed < most]
+        yield from fitting[: _SAME_SLICE if slice_ is request.topology else 1]
 
 
 def _candidates(request: PreflightRequest, slice_: Topology) -> list[Candidate]:
