@@ -1,7 +1,6 @@
 """`pyreactant topology`, `preflight` and `plan`: Cloud TPU slices without a TPU."""
 
 import contextlib
-import itertools
 import json
 import sys
 import warnings
@@ -30,11 +29,9 @@ from .command import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from ..arrays.mesh import Mesh
     from ..arrays.program import Program
+    from ..base.document.parts import Part, Table
     from ..base.slices.topology import Topology
     from ..fit.plan.candidate import Candidate
     from ..fit.plan.plan import Progress
@@ -100,33 +97,28 @@ def topology(
         print(json.dumps(plain if name is None else plain[0], indent=2))
         return
 
-    from ..base.document.terminal import Fitting
+    from ..base.document.terminal import printed
+    from ..base.slices.topology import SlicePicture
     from .console import output
 
     console = output()
-    if name is None:
-        console.print(Fitting(_table(shown)))
-    else:
-        _show(console, shown[0])
+    for line in printed([_table(shown)] if name is None else _parts(shown[0])):
+        console.print(line)
+    if name is not None:
+        console.print(SlicePicture(shown[0]))
 
 
-def _show(console: "Console", slice_: "Topology") -> None:
-    from rich.table import Table
-
-    from ..base.slices.topology import SlicePicture, slices_text
+def _parts(slice_: "Topology") -> "Iterator[Part]":
+    from ..base.document.parts import Paragraph, facts
+    from ..base.slices.topology import slices_text
 
     where = f"{counted(slice_.hosts, 'VM')}, {counted(slice_.devices, 'JAX device')}"
-    console.print(f"{slices_text(slice_)}: {counted(slice_.chips, 'chip')} on {where}")
-    rows = Table.grid(padding=(0, 2))
-    for row in _rows(slice_):
-        rows.add_row(*row)
-    console.print(rows)
-    for note in slice_.notes:
-        console.print(f"note: {note}")
+    yield Paragraph(f"{slices_text(slice_)}: {counted(slice_.chips, 'chip')} on {where}")
+    yield facts("", _rows(slice_))
+    yield from (Paragraph(f"note: {note}") for note in slice_.notes)
     each = slice_.hosts // slice_.num_slices
     more = f"; the next slice continues from {each}" if slice_.num_slices > 1 else ""
-    console.print(f"\neach chip shows its VM's number, which is the process index{more}:")
-    console.print(SlicePicture(slice_))
+    yield Paragraph(f"\neach chip shows its VM's number, which is the process index{more}:")
 
 
 def _rows(slice_: "Topology") -> list[tuple[str, str]]:
@@ -181,18 +173,12 @@ _COLUMNS: "dict[str, Callable[[Topology], object]]" = {
 
 
 def _table(slices: "list[Topology]") -> "Table":
-    from rich import box
-    from rich.table import Table
+    from ..base.document.parts import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in _COLUMNS:
-        left = column in ("slice", "ICI shape", "runtime version")
-        table.add_column(column, justify="left" if left else "right", overflow="fold")
-    for _, generation in itertools.groupby(slices, key=lambda slice_: slice_.generation):
-        for slice_ in generation:
-            table.add_row(*(str(value(slice_)) for value in _COLUMNS.values()))
-        table.add_section()
-    return table
+    words = ("slice", "ICI shape", "runtime version")
+    numbers = [place for place, column in enumerate(_COLUMNS) if column not in words]
+    rows = [[str(value(slice_)) for value in _COLUMNS.values()] for slice_ in slices]
+    return Table("", list(_COLUMNS), rows, numbers)
 
 
 PREFLIGHT_EXAMPLES = examples(

@@ -1,9 +1,8 @@
 """Parts of documents on a terminal, by rich; text without tables needs no rich."""
 
 import abc
-import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .parts import Cell, Items, Lines, Paragraph, Part, Section, Table
@@ -11,6 +10,7 @@ from .parts import Cell, Items, Lines, Paragraph, Part, Section, Table
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 STYLES = {"good": "green", "bad": "bold red", "warn": "yellow", "strong": "bold"}
 """How rich shows each look."""
@@ -49,7 +49,7 @@ def printed(parts: Iterable[Part]) -> "Iterator[RenderableType]":
 
     for line in _lines(parts):
         if isinstance(line, Table):
-            yield Fitting(_rich(line), line.wraps)
+            yield _Fitting(line)
         elif line.whole:
             yield Text(line.text, no_wrap=True, overflow="ignore")
         else:
@@ -122,10 +122,9 @@ def _fact_lines(rows: Sequence[Sequence[Cell]]) -> Iterator[_Line]:
         yield _Line(text, values[0].look if values else "", name=name.text.ljust(room))
 
 
-def _rich(table: Table) -> "RichTable":
+def _rich(table: Table, widths: Sequence[int] | None = None) -> "RichTable":
     from rich import box
     from rich.table import Table as RichTable
-    from rich.text import Text
 
     shown = RichTable(
         box=box.SIMPLE_HEAD,
@@ -136,71 +135,61 @@ def _rich(table: Table) -> "RichTable":
     )
     for place, title in enumerate(table.head):
         justify: Any = "right" if place in table.numbers else "left"
-        shown.add_column(title, justify=justify, overflow="fold")
+        width = widths[place] if widths else None
+        shown.add_column(title, justify=justify, overflow="fold", width=width)
     for cells in table.lines:
-        shown.add_row(*(Text(cell.text, STYLES.get(cell.look, "")) for cell in cells))
+        shown.add_row(*map(_styled, cells))
     return shown
 
 
+def _styled(cell: Cell) -> "Text":
+    from rich.text import Text
+
+    return Text(cell.text, STYLES.get(cell.look, ""))
+
+
 @dataclass(frozen=True, slots=True)
-class Fitting:
-    """What rich prints of a table, without a broken word.
+class _Fitting:
+    """What rich prints of a table, without a broken word."""
 
-    Attributes:
-        table: The table.
-        wraps: Whether cells may have several lines, of whole words.
-    """
-
-    table: "RichTable"
-    wraps: bool = False
+    table: Table
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """The table, or lines such as "  chips: 16" if it is wider than the terminal."""
         from rich.measure import Measurement
+        from rich.text import Text
 
+        shown, wraps = _rich(self.table), self.table.wraps
         wide = options.update(width=10_000)
-        measured = Measurement.get(console, wide, self.table)
+        measured = Measurement.get(console, wide, shown)
         room = options.max_width
         if measured.maximum <= room:
-            yield self.table
+            yield shown
             return
         columns = [
             [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
-            for column in self.table.columns
+            for column in shown.columns
         ]
         least = [max(m.minimum for m in cells) for cells in columns]
         most = [max(m.maximum for m in cells) for cells in columns]
         room -= measured.maximum - sum(most)  # what lies between columns
-        if self.wraps and sum(least) <= room:
-            yield self._with_widths(_divide_room(room, least, most))
+        if wraps and sum(least) <= room:  # rich's own widths would break words before lines
+            yield _rich(self.table, _divide_room(room, least, most))
             return
-        names = [str(column.header).replace("\n", " ") for column in self.table.columns]
-        if self.wraps:
+        if wraps:
             yield ""  # as above a table
-        for row in zip(*(column.cells for column in self.table.columns), strict=True):
-            for number, (name, cell) in enumerate(zip(names, row, strict=True)):
-                yield _line(name, cell, first=number == 0)
+        for cells in self.table.lines:
+            for place, (title, cell) in enumerate(zip(self.table.head, cells, strict=True)):
+                name = title.replace("\n", " ")
+                start = f"{'  ' if place else ''}{f'{name}: ' if name else ''}"
+                yield Text.assemble(start, _styled(cell))
         if self.table.caption:
             yield self.table.caption
-        if self.wraps:
+        if wraps:
             yield ""
-
-    def _with_widths(self, widths: Sequence[int]) -> "RichTable":
-        """The table with these widths of columns: rich's own would break words before lines."""
-        table = copy.copy(self.table)
-        pairs = zip(table.columns, widths, strict=True)
-        table.columns = [replace(column, width=width) for column, width in pairs]
-        return table
 
 
 def _divide_room(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
     """Widths of columns: each its longest word, and a share of the rest by what it lacks."""
     spare, lack = room - sum(least), sum(most) - sum(least)
     return [a + spare * (b - a) // lack for a, b in zip(least, most, strict=True)]
-
-
-def _line(name: str, cell: Any, *, first: bool) -> Any:
-    from rich.text import Text
-
-    start = f"{'' if first else '  '}{f'{name}: ' if name else ''}"
-    return Text.assemble(start, cell if isinstance(cell, Text) else Text.from_markup(str(cell)))
