@@ -237,11 +237,11 @@ def product_sizes(size: int | tuple[int, int, int] | None) -> tuple[int, int, in
     """
     name = argument("size")
     if size is None:
-        forms = (
-            "--size, or --m, --k and --n" if name.startswith("--") else "size=n or size=(m, k, n)"
-        )
+        forms = "size=n or size=(m, k, n)"
+        if name.startswith("--"):
+            forms = "--size, or --m, --k and --n"
         raise InvalidArgumentError(f"matmul needs {forms}")
-    sizes = (size, size, size) if isinstance(size, int) else tuple(size)
+    sizes = tuple(size) if isinstance(size, Sequence) else (size, size, size)
     if len(sizes) != 3 or not all(isinstance(side, int) and side > 0 for side in sizes):
         raise InvalidArgumentError(
             f"{name} must be a whole number from 1, or three of them (m, k, n), got {size!r}"

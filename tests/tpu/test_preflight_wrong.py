@@ -63,6 +63,7 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
             r"dimension 1 of shape \(64, 66\)",
         ),
         ({"size": 0}, pr.InvalidArgumentError, "size must be a whole number from 1, or three"),
+        ({"size": 8.0}, pr.InvalidArgumentError, "size must be a whole number from 1, or three"),
         ({"size": (8, 8)}, pr.InvalidArgumentError, r"or three of them \(m, k, n\), got \(8, 8\)"),
         ({"size": 8, "static": {}}, pr.InvalidArgumentError, "static= cannot be given for a prog"),
         ({"size": None}, pr.InvalidArgumentError, "matmul needs size=n or"),

@@ -16,7 +16,6 @@ from ..request import (
     PreflightRequest,
     aval,
     check,
-    check_mesh,
     find_program,
     find_slices,
     product_sizes,
@@ -157,7 +156,6 @@ def _matmul_operands(
     """
     m, k, n = product_sizes(size)
     mesh, element = mesh or default_mesh(topology.devices), as_dtype(dtype)
-    check_mesh(mesh, topology)
     x = Aval((m, k), element, NamedSharding(mesh, spec))
     y = Aval((k, n), element, NamedSharding(mesh, spec if y_spec is None else y_spec))
     check_operands(x.shape, element, y.shape, element)
