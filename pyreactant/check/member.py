@@ -298,7 +298,6 @@ def _run(
         exact=run.exact,
         precision=run.precision,
         seconds={**run.seconds, "check": checked, "further sets": more},
-        communicated=case.communicated(mesh, layout, run.size, run.dtype),
         plans=run.plans,
         blocks=tuple(blocks),
         repeats=run.repeats,

@@ -122,8 +122,6 @@ def test_what_a_case_says_of_itself(name: str) -> None:
         for layout in layouts:
             assert type(layout).from_dict(layout.to_dict()) == layout
             assert len(layout.in_specs) == len(inputs)
-            counted = case.communicated(mesh, layout, case.default_size, case.dtypes[0])
-            assert counted is None or counted >= 0
     for number in range(len(outputs_of(case, SIZE, case.dtypes[0]))):
         for i, dimension in case.contracted(number):
             assert 0 <= dimension < len(inputs[i].shape)

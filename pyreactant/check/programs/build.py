@@ -1,12 +1,10 @@
 """A built-in program's case from its subscripts and its NumPy oracle.
 
 Subscripts of a program's arrays are as in einsum, such as "mk,kn->mn". They determine the shapes,
-the part of each input that a block of the output needs, the summed dimensions, the layouts and, for
-many programs, the communicated bytes.
+the part of each input that a block of the output needs, the summed dimensions and the layouts.
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.program import Program
-from ...arrays.sharding import Index, NamedSharding, as_axes, as_entry
-from ..regions import common, elements_of
+from ...arrays.sharding import Index, as_entry
 from .case import Case, Input, Inputs, Layout, Oracle, Output, Shape, Spec
 
 Assignment = Mapping[str, tuple[str, ...]]
@@ -100,32 +96,6 @@ class Subscripts:
         )
         return Layout(ins, outs)
 
-    def axes(self, layout: Layout) -> dict[str, tuple[str, ...]] | None:
-        """The axes of each label; None if they differ between arrays, or two labels share one."""
-        known: dict[str, tuple[str, ...]] = {}
-        arrays = zip(
-            (*self.inputs, *self.outputs), (*layout.in_specs, *layout.out_specs), strict=True
-        )
-        for subscripts, one in arrays:
-            padded = (*one, *[None] * (len(subscripts) - len(one)))
-            for label, entry in zip(subscripts, padded, strict=True):
-                if known.setdefault(label, as_axes(entry)) != as_axes(entry):
-                    return None
-        used = [axis for axes in known.values() for axis in axes]
-        return known if len(used) == len(set(used)) else None
-
-    def cut_of(self, label: str, mesh: Mesh, axes: Assignment) -> int:
-        """The number of blocks along a dimension with this label."""
-        return math.prod(mesh.axis_size(axis) for axis in axes[label])
-
-    def block_elements(self, subscripts: str, mesh: Mesh, axes: Assignment, n: int) -> int:
-        """Elements of one block of an array with these subscripts."""
-        sizes = self.shape(subscripts, n)
-        return math.prod(
-            size // self.cut_of(label, mesh, axes)
-            for label, size in zip(subscripts, sizes, strict=True)
-        )
-
 
 def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
     """Assignments of a mesh's axes to two labels, to one label, and to none.
@@ -150,9 +120,6 @@ def spec(subscripts: str, cuts: Assignment) -> Spec:
     """The partition spec of an array with these subscripts."""
     return tuple(as_entry(cuts.get(label, ())) for label in subscripts)
 
-
-Count = Callable[[Mesh, Layout, int, str], int | None]
-"""See `Case.communicated`."""
 
 REALS = ("float32", "float64", "bfloat16", "float16")
 NUMBERS = (*REALS, "complex64", "complex128", "int32")
@@ -225,97 +192,5 @@ def subscript_case(
         "oracle": Oracle(block),
         "random": True,
         "contracted": subscripts.contracted,
-        "communicated": reduced(subscripts),
     }
     return Case(program=program, summary=summary, **(usual | fields))
-
-
-# Most bytes that a device receives, in closed form.
-#
-# The counts are those of ring and pairwise algorithms (Thakur, Rabenseifner and Gropp,
-# "Optimization of Collective Communication Operations in MPICH", 2005), as in `pyreactant.fit`:
-# each of g devices receives (g-1)/g of the whole, and twice that in an all-reduce.
-
-
-def all_reduce(whole: int, devices: int) -> int:
-    """Bytes received in an all-reduce of `whole` bytes."""
-    return 2 * whole * (devices - 1) // devices
-
-
-def all_to_all(block: int, devices: int) -> int:
-    """Bytes received in an all-to-all of blocks of `block` bytes."""
-    return block * (devices - 1) // devices
-
-
-def reduced(subscripts: Subscripts, times: int = 1) -> Count:
-    """Count bytes for programs that sum on each device and then over devices.
-
-    The count is None for layouts that shard a label differently in different arrays. Labels in
-    `whole` are reduced too, `times` times: a softmax needs a maximum and a sum.
-    """
-
-    def count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-        axes = subscripts.axes(layout)
-        if axes is None:
-            return None
-        total = 0
-        for output in subscripts.outputs:
-            kept = "".join(label for label in output if label not in subscripts.whole)
-            summed = set("".join(subscripts.inputs)) - set(kept)
-            devices = math.prod(subscripts.cut_of(label, mesh, axes) for label in summed)
-            whole = subscripts.block_elements(kept, mesh, axes, size) * as_dtype(dtype).itemsize
-            total += times * all_reduce(whole, devices)
-        return total
-
-    return count
-
-
-def exchanged(subscripts: Subscripts) -> Count:
-    """Count bytes for programs that exchange blocks for whole lines and back.
-
-    These are two all-to-alls. The lines go along the labels of `whole`. The count is None if
-    several of these are sharded, and for layouts that shard a label differently in different
-    arrays.
-    """
-
-    def count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-        axes = subscripts.axes(layout)
-        if axes is None or sum(bool(axes[label]) for label in subscripts.whole) > 1:
-            return None
-        devices = math.prod(subscripts.cut_of(label, mesh, axes) for label in subscripts.whole)
-        (output,) = subscripts.outputs
-        block = subscripts.block_elements(output, mesh, axes, size) * as_dtype(dtype).itemsize
-        return 2 * all_to_all(block, devices)
-
-    return count
-
-
-def fetched(case: Case, mesh: Mesh, layout: Layout, n: int, dtype: str) -> int:
-    """Bytes of the inputs that a device's output blocks need and the device does not hold."""
-    inputs = case.inputs(n, dtype)
-    outputs = () if case.outputs is None else case.outputs(n, dtype)
-    shapes = tuple(one.shape for one in inputs)
-    held, wanted = (
-        [
-            NamedSharding(mesh, spec).devices_indices_map(shape)
-            for spec, shape in zip(specs, of_arrays, strict=True)
-        ]
-        for specs, of_arrays in (
-            (layout.in_specs, shapes),
-            (layout.out_specs, [one.shape for one in outputs]),
-        )
-    )
-    most = 0
-    for device in mesh.device_ids:
-        total = 0
-        for i, one in enumerate(inputs):
-            needs = [case.needs(o, blocks[device], shapes)[i] for o, blocks in enumerate(wanted)]
-            need = tuple(
-                slice(min(s.start for s in along), max(s.stop for s in along))
-                for along in zip(*needs, strict=True)
-            )
-            own = common(need, held[i][device])
-            missing = elements_of(need) - (0 if own is None else elements_of(own))
-            total += missing * as_dtype(one.dtype).itemsize
-        most = max(most, total)
-    return most

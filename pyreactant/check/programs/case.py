@@ -227,7 +227,7 @@ class Oracle:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A program with its inputs, layouts and oracle, and facts about its sums and communication.
+    """A program with its inputs, layouts and oracle, and facts about its sums.
 
     Attributes:
         program: The program with a body for each runtime.
@@ -261,8 +261,6 @@ class Case:
         tried: Terms and lost bits (see `sums`) of a program whose `contracted` is not known, as a
             function of size and dtype. None for other programs.
         arguments: The arguments of the bodies, which may be trees, made of the inputs' arrays.
-        communicated: Most bytes that a device receives with the algorithm in the body's
-            docstring: ``communicated(mesh, layout, size, dtype)``; None if unknown.
     """
 
     program: Program
@@ -286,7 +284,6 @@ class Case:
     lost_bits: int = 0
     tried: Callable[[int, str], tuple[int, int]] | None = None
     arguments: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
-    communicated: Callable[[Mesh, Layout, int, str], int | None] = lambda *_: None
 
     @property
     def name(self) -> str:

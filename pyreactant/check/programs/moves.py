@@ -9,15 +9,12 @@ from ...arrays.domain import SPECIAL, Domain
 from ...arrays.dtypes import EXTENDED
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import as_entry
-from .build import Subscripts, exchanged, fetched, subscript_case
+from .build import Subscripts, subscript_case
 from .case import Input, Layout, default_spec
 
 
 def transpose(x: Any) -> Any:
-    """The transpose, in JAX and in NumPy, also with the same specs before and after.
-
-    Communicated bytes: each device fetches the elements of its transposed block that it lacks.
-    """
+    """The transpose, in JAX and in NumPy, also with the same specs before and after."""
     return x.T
 
 
@@ -30,10 +27,6 @@ def _resharded(mesh: Mesh, n: int) -> Iterable[Layout]:
     yield Layout((spec,), ((),))
 
 
-def _transpose_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
-    return fetched(TRANSPOSE, mesh, layout, size, dtype)
-
-
 TRANSPOSE = subscript_case(
     transpose,
     "transpose and reshard",
@@ -42,17 +35,12 @@ TRANSPOSE = subscript_case(
     domain=Domain(moves=True, special=SPECIAL),
     dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32", "bool"),
     extra=_resharded,
-    communicated=_transpose_bytes,
     exact=True,
 )
 
 
 def sort(x: Any) -> Any:
-    """Each row sorted, in JAX.
-
-    Communicated bytes: devices exchange parts of rows for whole rows, sort them and exchange them
-    back (two all-to-alls).
-    """
+    """Each row sorted, in JAX."""
     import jax.numpy as jnp
 
     return jnp.sort(x, axis=1)
@@ -66,26 +54,19 @@ def sort_oracle(x: Any) -> Any:
     return np.sort(x, axis=1, kind="stable")
 
 
-_SORT_SUBSCRIPTS = Subscripts("ij->ij", whole="j")
-
 SORT = subscript_case(
     sort,
     "each row sorted",
-    _SORT_SUBSCRIPTS,
+    Subscripts("ij->ij", whole="j"),
     sort_oracle,
     domain=Domain(moves=True),
     dtypes=("float32", "float64", "bfloat16", "float16", "int32"),
-    communicated=exchanged(_SORT_SUBSCRIPTS),
     exact=True,
 )
 
 
 def gather(table: Any, indices: Any) -> Any:
-    """Rows of a table, selected by indices, in JAX.
-
-    Communicated bytes: if the table's rows are sharded, each device looks up its own rows and uses
-    zeros for the others, and the results are summed (all-reduce).
-    """
+    """Rows of a table, selected by indices, in JAX."""
     import jax.numpy as jnp
 
     return jnp.take(table, indices, axis=0, mode="clip")

@@ -6,23 +6,17 @@ from typing import Any
 import numpy as np
 
 from ...arrays.domain import Domain
-from ...arrays.dtypes import as_dtype
-from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
 from ..bounds.rules.products import Float32Products, norms
 from ..bounds.rules.reductions import squares
 from ..bounds.tracked import Tracked
 from ..regions import elements_of, pieces
-from .build import Subscripts, all_reduce, subscript_case
-from .case import Inputs, Layout, Oracle, Shape
+from .build import Subscripts, subscript_case
+from .case import Inputs, Oracle, Shape
 
 
 def perceptron(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
-    """The result of both layers, ``tanh(x w + c) v + d``, in JAX.
-
-    Communicated bytes: if the inputs are sharded, partial sums of the hidden layer are summed; if
-    the hidden layer is sharded, those of the result (all-reduce).
-    """
+    """The result of both layers, ``tanh(x w + c) v + d``, in JAX."""
     import jax.numpy as jnp
 
     return jnp.tanh(x @ w + c) @ v + d
@@ -73,34 +67,14 @@ def _weight_scale(n: int) -> float:
     return 2.0 ** -round(np.log2(n) / 2)
 
 
-_FORWARD = Subscripts("bi,ih,h,ho,o->bo", cut="bhi")
-
-
-def _forward_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = _FORWARD.axes(layout)
-    return None if axes is None else _bytes_of_layers(_FORWARD, mesh, axes, size, dtype)
-
-
-def _bytes_of_layers(subscripts: Subscripts, mesh: Mesh, axes: Any, size: int, dtype: str) -> int:
-    """Bytes of the forward pass through both layers."""
-    hidden, result = (
-        subscripts.block_elements(labels, mesh, axes, size) for labels in ("bh", "bo")
-    )
-    itemsize = as_dtype(dtype).itemsize
-    return all_reduce(hidden * itemsize, subscripts.cut_of("i", mesh, axes)) + all_reduce(
-        result * itemsize, subscripts.cut_of("h", mesh, axes)
-    )
-
-
 PERCEPTRON = subscript_case(
     perceptron,
     "two-layer perceptron with tanh",
-    _FORWARD,
+    Subscripts("bi,ih,h,ho,o->bo", cut="bhi"),
     perceptron_oracle,
     domain=Domain(exponents=(-4, 4), degree=2, special={0: ("nan",)}),
     dtypes=("float32", "float64"),
     scales={1: _weight_scale, 3: _weight_scale},
-    communicated=_forward_bytes,
     oracle=Oracle(_by_columns, _elements_at_once),
 )
 
@@ -110,9 +84,6 @@ def perceptron_gradient(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
 
     The loss is half the squared distance from the targets, ``|tanh(x w + c) v + d - t|^2 / 2``,
     in the mean over the batch.
-
-    Communicated bytes: those of the perceptron, and the sums of the gradients if the batch is
-    sharded.
     """
     import jax
     import jax.numpy as jnp
@@ -286,19 +257,6 @@ def _gradient_elements(output: int, index: Index, shapes: tuple[Shape, ...]) -> 
 _GRADIENT = Subscripts("bi,ih,h,ho,o,bo->ih,h,ho,o", whole="iho", cut="bh")
 
 
-def _gradient_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = _GRADIENT.axes(layout)
-    if axes is None:
-        return None
-    gradients = sum(
-        _GRADIENT.block_elements(labels, mesh, axes, size) for labels in _GRADIENT.outputs
-    )
-    batch = _GRADIENT.cut_of("b", mesh, axes)
-    return _bytes_of_layers(_GRADIENT, mesh, axes, size, dtype) + all_reduce(
-        gradients * as_dtype(dtype).itemsize, batch
-    )
-
-
 PERCEPTRON_GRADIENT = subscript_case(
     perceptron_gradient,
     "gradient of the perceptron's loss",
@@ -307,7 +265,6 @@ PERCEPTRON_GRADIENT = subscript_case(
     domain=Domain(exponents=(-4, 2), degree=2),
     dtypes=("float32", "float64"),
     scales={1: _weight_scale, 3: _weight_scale},
-    communicated=_gradient_bytes,
     oracle=Oracle(_gradient_block, _gradient_elements, _first_stage),
 )
 
@@ -315,10 +272,7 @@ LEARNING_RATE = 0.25
 
 
 def sgd_step(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
-    """New weights from old ones by one step of gradient descent, in JAX.
-
-    Communicated bytes: those of the gradient; the step itself is local.
-    """
+    """New weights from old ones by one step of gradient descent, in JAX."""
     gradients = perceptron_gradient(x, w, c, v, d, t)
     return _descend((w, c, v, d), gradients)
 
@@ -345,6 +299,5 @@ SGD_STEP = subscript_case(
     domain=Domain(exponents=(-4, 2), degree=2),
     dtypes=("float32", "float64"),
     scales={1: _weight_scale, 3: _weight_scale},
-    communicated=_gradient_bytes,
     oracle=Oracle(_sgd_step_block, _gradient_elements, _first_stage),
 )

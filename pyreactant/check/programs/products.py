@@ -3,33 +3,15 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ...arrays.dtypes import as_dtype
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
-from .build import (
-    NUMBERS,
-    Subscripts,
-    all_reduce,
-    assignments,
-    fetched,
-    reduced,
-    spec,
-    subscript_case,
-)
+from .build import NUMBERS, Subscripts, assignments, spec, subscript_case
 from .case import PRODUCT, Inputs, Layout, Oracle, Shape, default_spec
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """The matrix product, in JAX and in NumPy.
-
-    Communicated bytes: if x's columns and y's rows are sharded alike, each device multiplies its
-    own parts and the partial products are summed (all-reduce); otherwise each device fetches the
-    rows of x and the columns of y that its block needs.
-    """
+    """The matrix product, in JAX and in NumPy."""
     return x @ y
-
-
-_MATMUL_SUBSCRIPTS = Subscripts("mk,kn->mn")
 
 
 def _reference(mesh: Mesh, n: int) -> Iterable[Layout]:
@@ -39,30 +21,20 @@ def _reference(mesh: Mesh, n: int) -> Iterable[Layout]:
         yield Layout((spec, spec), (spec,))
 
 
-def _matmul_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
-    sums = reduced(_MATMUL_SUBSCRIPTS)(mesh, layout, size, dtype)
-    return fetched(MATMUL, mesh, layout, size, dtype) if sums is None else sums
-
-
 MATMUL = subscript_case(
     matmul,
     "matrix product",
-    _MATMUL_SUBSCRIPTS,
+    Subscripts("mk,kn->mn"),
     matmul,
     domain=PRODUCT,
     dtypes=NUMBERS,
     extra=_reference,
     factors=((0, False), (1, False)),
-    communicated=_matmul_bytes,
 )
 
 
 def matmul_transposed(x: Any, y: Any) -> Any:
-    """The product with a transposed matrix, in JAX and in NumPy.
-
-    Communicated bytes: if the columns of both are sharded alike, partial products are summed
-    (all-reduce); otherwise each device fetches the rows of x and of y that its block needs.
-    """
+    """The product with a transposed matrix, in JAX and in NumPy."""
     return x @ y.T
 
 
@@ -78,16 +50,8 @@ MATMUL_TRANSPOSED = subscript_case(
 
 
 def gram(x: Any) -> Any:
-    """The products of all pairs of columns, in JAX and in NumPy.
-
-    Communicated bytes: each device fetches the columns that its block needs, for its own rows, and
-    the partial products are summed if the rows are sharded (all-reduce). None if the result is
-    sharded in both dimensions.
-    """
+    """The products of all pairs of columns, in JAX and in NumPy."""
     return x.T @ x
-
-
-_GRAM_SUBSCRIPTS = Subscripts("ki->ij")
 
 
 def _gram_candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
@@ -109,21 +73,10 @@ def _gram_block(output: int, index: Index, inputs: Inputs) -> Any:
     return left.T @ right
 
 
-def _gram_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = _GRAM_SUBSCRIPTS.axes(layout)
-    if axes is None or (axes["i"] and axes["j"]):
-        return None
-    k, i, j = (_GRAM_SUBSCRIPTS.cut_of(label, mesh, axes) for label in "kij")
-    fetched = (size // k) * (size - size // i)
-    return fetched * as_dtype(dtype).itemsize + all_reduce(
-        (size // i) * (size // j) * as_dtype(dtype).itemsize, k
-    )
-
-
 GRAM = subscript_case(
     gram,
     "products of all pairs of columns",
-    _GRAM_SUBSCRIPTS,
+    Subscripts("ki->ij"),
     gram,
     dtypes=NUMBERS,
     domain=PRODUCT,
@@ -132,15 +85,11 @@ GRAM = subscript_case(
     oracle=Oracle(_gram_block),
     contracted=lambda output: ((0, 0),),
     factors=((0, True), (0, False)),
-    communicated=_gram_bytes,
 )
 
 
 def matvec(x: Any, v: Any) -> Any:
-    """A matrix times a vector, in JAX and in NumPy.
-
-    Communicated bytes: each device multiplies its own parts, then these are summed (all-reduce).
-    """
+    """A matrix times a vector, in JAX and in NumPy."""
     return x @ v
 
 
@@ -150,11 +99,7 @@ MATVEC = subscript_case(
 
 
 def batched_matmul(x: Any, y: Any) -> Any:
-    """A batch of matrix products, in JAX and in NumPy.
-
-    Communicated bytes: partial products are summed (all-reduce) if the contracted dimension is
-    sharded; a sharded batch needs no communication.
-    """
+    """A batch of matrix products, in JAX and in NumPy."""
     return x @ y
 
 

@@ -15,10 +15,7 @@ from .case import Input, Inputs, Oracle, Output
 
 
 def random_fill(keys: Any) -> Any:
-    """A matrix of random numbers, in JAX.
-
-    Communicated bytes: none, because each device knows its block's index and has its rows' keys.
-    """
+    """A matrix of random numbers, in JAX."""
     import jax
     import jax.numpy as jnp
 

@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays.domain import Domain
-from ...arrays.dtypes import as_dtype
-from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
 from ..bounds.rules.reductions import sum_of
 from ..regions import pieces
 from .build import NUMBERS, Subscripts, subscript_case
-from .case import Inputs, Layout, Oracle, Shape
+from .case import Inputs, Oracle, Shape
 
 
 def _kept(x: Any) -> Any:
@@ -24,10 +22,7 @@ def _kept(x: Any) -> Any:
 
 
 def row_sum(x: Any) -> Any:
-    """The sum of each row, in JAX.
-
-    Communicated bytes: each device sums its parts of rows, then these are summed (all-reduce).
-    """
+    """The sum of each row, in JAX."""
     return x.sum(axis=1, dtype=_kept(x))
 
 
@@ -47,10 +42,7 @@ ROW_SUM = subscript_case(
 
 
 def full_sum(x: Any) -> Any:
-    """The sum of all elements as a zero-dimensional array, in JAX.
-
-    Communicated bytes: each device sums its block, then these numbers are summed (all-reduce).
-    """
+    """The sum of all elements as a zero-dimensional array, in JAX."""
     return x.sum(dtype=_kept(x))
 
 
@@ -85,11 +77,7 @@ FULL_SUM = subscript_case(
 
 
 def cumsum(x: Any) -> Any:
-    """The cumulative sum along each row, in JAX.
-
-    Communicated bytes: each device sums its parts of rows and sends the sums to the others (an
-    all-gather of one number per row and device).
-    """
+    """The cumulative sum along each row, in JAX."""
     return x.cumsum(axis=1, dtype=x.dtype)
 
 
@@ -98,28 +86,16 @@ def cumsum_oracle(x: Any) -> Any:
     return np.cumsum(x, axis=1)
 
 
-_CUMSUM_SUBSCRIPTS = Subscripts("ij->ij", whole="j")
-
-
 def _cumsum_needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
     return ((index[0], slice(0, index[1].stop)),)
-
-
-def _cumsum_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = _CUMSUM_SUBSCRIPTS.axes(layout)
-    if axes is None:
-        return None
-    rows = _CUMSUM_SUBSCRIPTS.block_elements("i", mesh, axes, size)
-    return (_CUMSUM_SUBSCRIPTS.cut_of("j", mesh, axes) - 1) * rows * as_dtype(dtype).itemsize
 
 
 CUMSUM = subscript_case(
     cumsum,
     "cumulative sum along each row",
-    _CUMSUM_SUBSCRIPTS,
+    Subscripts("ij->ij", whole="j"),
     cumsum_oracle,
     domain=Domain(sums=True, special=("nan",)),
     dtypes=("float32", "float64", "int32"),
     needs=_cumsum_needs,
-    communicated=_cumsum_bytes,
 )

@@ -6,23 +6,17 @@ from typing import Any
 import numpy as np
 
 from ...arrays.domain import Domain
-from ...arrays.dtypes import as_dtype
-from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
 from ..regions import within
 from .build import Subscripts, subscript_case
-from .case import Inputs, Layout, Oracle, Shape
+from .case import Inputs, Oracle, Shape
 
 STEPS = 4
 RATE = 0.125
 
 
 def heat(u: Any, *, steps: int) -> Any:
-    """The plate after some steps, in JAX.
-
-    Communicated bytes: in each step a device receives one row or column from each neighbour (halo
-    exchange).
-    """
+    """The plate after some steps, in JAX."""
     import jax
     import jax.numpy as jnp
 
@@ -63,22 +57,6 @@ def _block(output: int, index: Index, inputs: Inputs) -> Any:
     return heat_oracle(inputs.read(0, need))[within(index, need)]
 
 
-_SUBSCRIPTS = Subscripts("ij->ij")
-
-
-def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = _SUBSCRIPTS.axes(layout)
-    if axes is None:
-        return None
-    rows, columns = (_SUBSCRIPTS.cut_of(label, mesh, axes) for label in "ij")
-    edges = _neighbours(rows) * (size // columns) + _neighbours(columns) * (size // rows)
-    return STEPS * edges * as_dtype(dtype).itemsize
-
-
-def _neighbours(cut: int) -> int:
-    return min(cut - 1, 2)
-
-
 def _static(size: int) -> Mapping[str, Any]:
     return {"steps": STEPS}
 
@@ -86,13 +64,12 @@ def _static(size: int) -> Mapping[str, Any]:
 HEAT = subscript_case(
     heat,
     "heat equation, five-point stencil in a loop",
-    _SUBSCRIPTS,
+    Subscripts("ij->ij"),
     heat_oracle,
     domain=Domain(sums=True, special=("nan", "zero", "denormal")),
     dtypes=("float32", "float64"),
     needs=_needs,
     oracle=Oracle(_block),
     lost_bits=15,
-    communicated=_communicated,
     static=_static,
 )

@@ -10,16 +10,12 @@ from ...arrays.sharding import Index
 from ..bounds.rules.reductions import squares
 from ..bounds.tracked import Tracked
 from ..regions import elements_of, pieces
-from .build import Subscripts, exchanged, subscript_case
+from .build import Subscripts, subscript_case
 from .case import Inputs, Oracle, Shape
 
 
 def fft(x: Any) -> Any:
-    """The Fourier transform of each row, in JAX.
-
-    Communicated bytes: devices exchange parts of rows for whole rows, transform them and exchange
-    them back (two all-to-alls).
-    """
+    """The Fourier transform of each row, in JAX."""
     import jax.numpy as jnp
 
     return jnp.fft.fft(x, axis=1)
@@ -30,25 +26,18 @@ def fft_oracle(x: Any) -> Any:
     return np.fft.fft(x, axis=1)
 
 
-_FFT_SUBSCRIPTS = Subscripts("ij->ij", whole="j")
-
 FFT = subscript_case(
     fft,
     "Fourier transform of each row",
-    _FFT_SUBSCRIPTS,
+    Subscripts("ij->ij", whole="j"),
     fft_oracle,
     domain=Domain(exponents=ALL_EXPONENTS),
     dtypes=("complex64", "complex128"),
-    communicated=exchanged(_FFT_SUBSCRIPTS),
 )
 
 
 def fft2(x: Any) -> Any:
-    """The two-dimensional Fourier transform, in JAX.
-
-    Communicated bytes: if one dimension is sharded, the other is transformed first, then blocks are
-    exchanged, transformed and exchanged back (two all-to-alls). None if both are sharded.
-    """
+    """The two-dimensional Fourier transform, in JAX."""
     import jax.numpy as jnp
 
     return jnp.fft.fft2(x)
@@ -109,15 +98,12 @@ def _of_random_data(z: Tracked, elements: int, sum_of_squares: float) -> Tracked
     return Tracked(z.value, np.minimum(z.narrow, bound), z.model)
 
 
-_FFT2_SUBSCRIPTS = Subscripts("ij->ij", whole="ij")
-
 FFT2 = subscript_case(
     fft2,
     "two-dimensional Fourier transform",
-    _FFT2_SUBSCRIPTS,
+    Subscripts("ij->ij", whole="ij"),
     fft2_oracle,
     domain=Domain(exponents=ALL_EXPONENTS),
     dtypes=("complex64", "complex128"),
-    communicated=exchanged(_FFT2_SUBSCRIPTS),
     oracle=Oracle(_by_columns, _elements_at_once),
 )

@@ -239,7 +239,7 @@ class ProgramFacts(Plain):
         summary: What it computes, in a few words.
         exact: Whether results must equal the oracle's bit by bit.
         problem: Size, dtype, seed, mesh and partition specs, equal in compared runs.
-        communicated: Bytes that each device receives by the closed form; None without one.
+        communicated: None; the key stays for readers of reports, which had a count of bytes.
         plans: Shape, dtype and sharding of inputs and outputs, by array name.
     """
 
@@ -249,7 +249,7 @@ class ProgramFacts(Plain):
     exact: bool = False
     problem: Mapping[str, Any] = field(default_factory=dict)
     precision: str | None = None
-    communicated: int | None = None
+    communicated: None = None
     plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...arrays.text import bytes_text, seconds_text, specs_text
+from ...arrays.text import seconds_text, specs_text
 from ...base.document.parts import Cell, Paragraph, Table
 from ..bounds.verdict import FLOAT32_PRODUCTS
 from ..inputs import ORDINARY, SETS
@@ -200,12 +200,10 @@ NONE = "-"
 def overview(report: ReportData, *, links: bool = True) -> Table:
     """One line for each program: its result on each runtime, and whether runtimes agree."""
     pairs = report.rows[0].pairs if report.rows else ()
-    received = any(row.communicated is not None for row in report.rows)
     shown = [name for row in report.rows for r in row.results for name in _result_cells(r)]
     columns = ["result", *(name for name in _COLUMNS if name in shown)]
     groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
     groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
-    groups += [("", 1)] if received else []
     head = [
         "program",
         "problem",
@@ -213,13 +211,12 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
         *["result", "difference"] * len(pairs),
     ]
     words = ("program", "problem", "result")
-    head += ["received by each device"] if received else []
     explained = [_COLUMNS[name] for name in columns[1:]] + [_DIFFERENCE] * bool(pairs)
     return Table(
         " ".join(explained) or "Results",
         head,
         [
-            _overview_row(number, row, columns, links=links, received=received)
+            _overview_row(number, row, columns, links=links)
             for number, row in enumerate(report.rows)
         ],
         numbers=[place for place, title in enumerate(head) if title not in words],
@@ -228,7 +225,7 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
 
 
 def _overview_row(
-    number: int, row: ProgramRow, columns: Sequence[str], *, links: bool, received: bool
+    number: int, row: ProgramRow, columns: Sequence[str], *, links: bool
 ) -> list[Cell | str]:
     oracle = "" if row.oracle or not row.problem else ", no oracle"
     name = Cell(row.program, link=f"program-{number}" if links else "")
@@ -238,7 +235,7 @@ def _overview_row(
         cells += [of_result.get(name, NONE) for name in columns]
     for pair in row.pairs:
         cells += _pair_cells(pair)
-    return cells + ([bytes_text(row.communicated)] if received else [])
+    return cells
 
 
 def _result_cells(result: Result) -> dict[str, Cell]:
