@@ -41,7 +41,7 @@ from .product.check import FULL_CHECK_WORK, model_of, tolerance_of
 from .product.freivalds import freivalds
 from .product.on_devices import check_on_devices, is_on_devices
 from .records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, Kind
-from .regions import around, common, elements_of, whole_index, within
+from .regions import around, common, elements_of, read_whole, within
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
@@ -181,7 +181,7 @@ def _typical(run: CaseRun, sources: Sequence[Source]) -> Sequence[Typical | str]
         return [""] * count
     if model.dtype.itemsize > 4 or not is_float(model.dtype):
         return [""] * count
-    arrays = [source.read(whole_index(source.shape)) for source in sources]
+    arrays = list(map(read_whole, sources))
     if all(array.dtype.kind in "biu" for array in arrays):
         return [""] * count
     try:
@@ -243,7 +243,7 @@ def _operations(run: CaseRun, number: int, sources: Sequence[Source]) -> Operati
     plan = run.plans[f"output {number}"]
 
     def arrays() -> list[np.ndarray]:
-        read = (source.read(whole_index(source.shape)) for source in sources)
+        read = map(read_whole, sources)
         return [array if array.dtype.kind in "biu" else wide(array) for array in read]
 
     cuts = Cuts(plan.sharding.mesh.shape, plan.sharding.cuts(len(plan.shape)))

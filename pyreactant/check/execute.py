@@ -24,7 +24,7 @@ from ..arrays.text import block_text
 from ..base.counted import counted
 from ..base.errors import MismatchError
 from .bounds.model import Model
-from .inputs import ORDINARY_SET, InputSet
+from .inputs import ORDINARY_SET, InputSet, sources
 from .programs.case import Case, Layout, default_spec
 from .records.verdict import ArrayPlan
 
@@ -82,12 +82,11 @@ class CaseRun:
         Args:
             before: Whether to return those of the calls before the checked one.
         """
-        own = self.data, self.case, self.size, self.dtype, self.seed
-        if not before:
-            return _sources(*own)
-        if self.before is None:
-            return _sources(*own, first=_BEFORE)
-        return _sources(self.before, *own[1:])
+        inputs = self.case.inputs(self.size, self.dtype)
+        if before and self.before is None:
+            return sources(inputs, self.seed, self.data, first=_BEFORE)
+        data = self.before if before and self.before is not None else self.data
+        return sources(inputs, self.seed, data)
 
     @property
     def random(self) -> bool:
@@ -175,7 +174,7 @@ def run_case(
     layout = case.layouts(mesh, size)[0] if layout is None else layout
     shardings = [NamedSharding(mesh, spec) for spec in layout.in_specs]
     start = time.perf_counter()
-    args, _ = _place(_sources(ORDINARY_SET, case, size, dtype, seed, first=_BEFORE), shardings)
+    args, _ = _place(sources(case.inputs(size, dtype), seed, first=_BEFORE), shardings)
     placed = time.perf_counter()
     compiled = _compile(case, size, args, mesh, layout, precision)
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
@@ -283,13 +282,6 @@ def digest(block: np.ndarray) -> str:
         return "00000000"
     data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
     return f"{zlib.crc32(data.data):08x}"
-
-
-def _sources(
-    data: InputSet, case: Case, size: int, dtype: str, seed: int, *, first: int = 0
-) -> tuple[Source, ...]:
-    inputs = case.inputs(size, dtype)
-    return tuple(data.make(what, seed, number + first) for number, what in enumerate(inputs))
 
 
 def _place(

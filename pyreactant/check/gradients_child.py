@@ -11,7 +11,6 @@ from ..arrays.inputs import Named, each, flat
 from ..arrays.lowering.as_jax import as_jax
 from ..arrays.program import load
 from ..arrays.runtimes.jax.x64 import context, is_wide
-from ..arrays.source import Source
 from ..base.child import Request, Stop, serve
 from ..base.errors import InvalidArgumentError, PyReactantError
 from .bounds.compare import compare
@@ -19,9 +18,9 @@ from .bounds.estimate import estimate
 from .bounds.expected import Expected
 from .bounds.model import Model
 from .bounds.tracked import Tracked
-from .inputs import ORDINARY_SET
+from .inputs import sources
 from .programs import Case, find_case
-from .regions import whole_index
+from .regions import read_whole, whole_index
 from .request import program_of
 
 _ESTIMATED = "jax.grad has no derived error bound"
@@ -46,7 +45,7 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
             "dicts"
         )
     size, dtype, seed = request["size"], request["dtype"], request["seed"]
-    arrays = [_whole(source) for source in _sources(case, size, dtype, seed)]
+    arrays = list(map(read_whole, sources(case.inputs(size, dtype), seed)))
     static = dict(case.static(size))
     function = as_jax(
         case.program,
@@ -81,24 +80,15 @@ def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
 
 def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> list[dict[str, Any]]:
     """The gradient of half the mean squared distance from targets, the last input of `case`."""
-    sources = _sources(case, request["size"], request["dtype"], request["seed"])
-    *arrays, targets = map(_whole, sources)
+    inputs = sources(case.inputs(request["size"], request["dtype"]), request["seed"])
+    *arrays, targets = map(read_whole, inputs)
     value, pull = jax.vjp(function, *arrays)
     got = jax.device_get(pull((value - targets) / len(targets)))[1:]  # not by x
     shapes = [array.shape for array in arrays[1:]]
     wholes = [whole_index(shape) for shape in shapes]
-    wanted = [case.expected(n, whole, sources, model) for n, whole in enumerate(wholes)]
+    wanted = [case.expected(n, whole, inputs, model) for n, whole in enumerate(wholes)]
     name = f"the oracle of {case.name}"
     return _verdicts(name, range(1, len(arrays)), got, wanted)
-
-
-def _sources(case: Case, size: int, dtype: str, seed: int) -> tuple[Source, ...]:
-    inputs = case.inputs(size, dtype)
-    return tuple(ORDINARY_SET.make(what, seed, number) for number, what in enumerate(inputs))
-
-
-def _whole(source: Source) -> np.ndarray:
-    return np.asarray(source.read(whole_index(source.shape)))
 
 
 def _verdicts(

@@ -28,11 +28,6 @@ Make = Callable[[Input, int, int], Source]
 """Makes the source of an input from its description, the seed, and its number."""
 
 
-def sources(inputs: tuple[Input, ...], seed: int) -> tuple[Source, ...]:
-    """One ordinary source for each input of a program."""
-    return tuple(source(what, seed, stream) for stream, what in enumerate(inputs))
-
-
 @dataclass(frozen=True, slots=True)
 class InputSet:
     """A way to make the inputs of a program.
@@ -54,6 +49,13 @@ class InputSet:
 
 
 ORDINARY_SET = InputSet()
+
+
+def sources(
+    inputs: tuple[Input, ...], seed: int, data: InputSet = ORDINARY_SET, *, first: int = 0
+) -> tuple[Source, ...]:
+    """One source for each input of a program; `first` is the number of the first one's stream."""
+    return tuple(data.make(what, seed, stream) for stream, what in enumerate(inputs, first))
 
 
 def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
@@ -315,8 +317,7 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
 
 def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> bool:
     """Whether no result of an oracle for whole arrays is above a limit, and half have a term."""
-    inputs = enumerate(case.inputs(size, dtype))
-    signed = tuple(data.make(what, 0, number) for number, what in inputs)
+    signed = sources(case.inputs(size, dtype), 0, data)
     for i, output in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
         both = (signed, tuple(map(Absolute, signed)))
         index = whole_index(output.shape)

@@ -3,12 +3,20 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..arrays.sharding import Index
+from ..arrays.source import Source
 
 
 def whole_index(shape: Sequence[int]) -> Index:
     """The index of a whole array."""
     return tuple(slice(0, n) for n in shape)
+
+
+def read_whole(source: Source) -> np.ndarray:
+    """All elements of an array."""
+    return source.read(whole_index(source.shape))
 
 
 def elements_of(index: Index) -> int:

@@ -46,7 +46,7 @@ from .programs import Case, Layout, find_case
 from .programs.user import OracleError
 from .records.plain import Plain
 from .records.records import SCHEMA, check_version
-from .variants import ALL, EXTENTS, ONE, SOME
+from .variants import ALL, EXTENTS, ONE, SOME, cuts
 
 Spec = tuple[Axes, ...]
 
@@ -64,7 +64,8 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
     layouts = case.layouts(mesh, size)
     if specs is None:
         usual = (*case.layouts(mesh, case.size_for(mesh)), *layouts)
-        default = next((x for x in usual if mesh.size == 1 or _cuts(x, mesh)), None)
+        shapes = case.shapes(size)
+        default = next((x for x in usual if mesh.size == 1 or cuts(x, shapes, mesh)), None)
         if default is None:
             raise InvalidArgumentError(
                 f"no array of program {case.name!r} can be sharded over {mesh!r} at size {size}; "
@@ -87,17 +88,9 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
     )
 
 
-def _cuts(layout: Layout, mesh: Mesh) -> bool:
-    """Whether any array is sharded."""
-    specs = (*layout.in_specs, *layout.out_specs)
-    return any(cut > 1 for spec in specs for cut in NamedSharding(mesh, spec).cuts(len(spec)))
-
-
 def _explain_uneven(case: Case, mesh: Mesh, size: int, layout: Layout) -> None:
-    dtype = case.dtypes[0]
-    shapes = [array.shape for array in case.inputs(size, dtype)]
-    shapes += [array.shape for array in (case.outputs(size, dtype) if case.outputs else ())]
-    for shape, spec in zip(shapes, (*layout.in_specs, *layout.out_specs), strict=False):
+    specs = (*layout.in_specs, *layout.out_specs)
+    for shape, spec in zip(case.shapes(size), specs, strict=False):
         try:
             NamedSharding(mesh, spec).shard_shape(shape)
         except ShardingError as error:

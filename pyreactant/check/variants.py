@@ -72,7 +72,7 @@ Cut = tuple[int, int, str]
 
 
 def cuts(layout: Layout, shapes: Sequence[Shape], mesh: Mesh) -> set[Cut]:
-    """The cuts of a layout; axes of length 1 cut nothing."""
+    """The cuts of a layout of arrays of these shapes; axes of length 1 cut nothing."""
     specs = (*layout.in_specs, *layout.out_specs)
     return {
         (number, dimension, axis)

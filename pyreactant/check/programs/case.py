@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -167,35 +167,26 @@ class Inputs:
         """What the oracle computes first, once for all blocks of these inputs."""
         first, products = self._oracle.first, Float32Products.current()
         assert first is not None
-        own = self.model, self._in_full, products is None
-        key = (first, [*map(id, self._sources)], *own)
+        source, *others = self._sources
+        key = (first, others, self.model, self._in_full, products is None)
         with _keeping:
-            kept = _kept.pop(self._sources[0], None)
+            kept = _kept.pop(source, None)
             if kept is None or kept.key != key:
                 kept = None  # its memory is free before the next one is computed
                 before = 0 if products is None else products.formed
                 value = first(self)
                 more = 0 if products is None else products.formed - before
-                kept = _Kept(key, self._sources[1:], value, more)
+                kept = _Kept(key, value, more)
             elif products is not None:
                 products.formed += kept.formed
-            _kept[self._sources[0]] = kept
+            _kept[source] = kept
         return kept.value
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What an oracle computed first.
+class _Kept(NamedTuple):
+    """What an oracle computed first of what `key` has, with so many products in float32."""
 
-    Attributes:
-        key: Of what it was computed.
-        sources: The sources of all inputs but the first, whose identities the key has.
-        value: The result.
-        formed: How many products in float32 it needed.
-    """
-
-    key: Any
-    sources: tuple[Source, ...]
+    key: tuple[Any, ...]
     value: Any
     formed: int
 

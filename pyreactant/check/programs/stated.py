@@ -19,7 +19,7 @@ from ...base.errors import InvalidArgumentError
 from ..bounds.estimate import outputs_of, tracked_results
 from ..bounds.model import Model
 from ..bounds.tracked import Tracked
-from ..regions import whole_index
+from ..regions import read_whole
 from .case import Input
 from .ordinary import source
 
@@ -216,9 +216,7 @@ def _is_data(what: Input) -> bool:
 def _arrays(inputs: tuple[Input, ...], make: Callable[[Input, int], Any]) -> list[Any]:
     """Arguments of an oracle: data by `make`, and others as always."""
     return [
-        make(what, number)
-        if _is_data(what)
-        else source(what, 0, number).read(whole_index(what.shape))
+        make(what, number) if _is_data(what) else read_whole(source(what, 0, number))
         for number, what in enumerate(inputs)
     ]
 

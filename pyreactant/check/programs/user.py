@@ -34,7 +34,7 @@ from ..bounds.estimate import (
 from ..bounds.model import Model
 from ..bounds.runs import COUNT, Rounding, Runs, as_runs
 from ..bounds.tracked import Tracked, UnknownOperationError
-from ..regions import whole_index
+from ..regions import read_whole, whole_index
 from .case import (
     ASSUMED,
     Case,
@@ -443,10 +443,7 @@ def _outputs(
     """Shapes and element types of the results, which the oracle shows if it runs once."""
 
     def outputs(n: int, dtype: str) -> tuple[Output, ...]:
-        arrays = [
-            in_full(source(one, 0, i).read(whole_index(one.shape)))
-            for i, one in enumerate(inputs(n, dtype))
-        ]
+        arrays = [in_full(read_whole(source(one, 0, i))) for i, one in enumerate(inputs(n, dtype))]
         step(f"running the oracle of {program.name}, the first call")
         with np.errstate(all="ignore"):
             results = outputs_of(oracle(*arrays))

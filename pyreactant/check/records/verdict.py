@@ -211,24 +211,6 @@ class SetRecord(Plain):
     blocks: tuple[BlockVerdict, ...] = ()
     repeats: Sequence[Mapping[str, Any]] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; most fields of a right block have their defaults."""
-        own = Plain.to_dict(self)
-        return own | {"blocks": list(map(_short, own["blocks"]))}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "SetRecord":
-        """The record that `to_dict` described."""
-        blocks = [_USUAL | block for block in data["blocks"]]
-        return super(SetRecord, cls).from_dict({**data, "blocks": blocks})
-
-
-_USUAL = BlockVerdict("", -1, -1, None, None).to_dict()
-
-
-def _short(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if _USUAL[key] != value}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFacts(Plain):
