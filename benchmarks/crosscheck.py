@@ -197,7 +197,7 @@ def _sensitivities(names: Sequence[str]) -> dict[str, dict[str, float]]:
     for case in map(find_case, names):
         for dtype in (one for one in case.dtypes if not case.is_exact(one)):
             run = run_case(case, dtype=dtype, calls=1)
-            blocks = [block for array in check_blocks(run) for block in array]
+            blocks = check_blocks(run)
             found.setdefault(case.name, {})[dtype] = seen(blocks, run.plans).sensitivity
         if case.name in found:
             row = (f"{dtype} {value:.2g}" for dtype, value in found[case.name].items())

@@ -71,26 +71,25 @@ _SIDE = 16
 def check_all(run: CaseRun) -> list[BlockVerdict]:
     """The verdicts on all blocks of inputs and outputs of this process's devices. Collective."""
     inputs = check_inputs(run)
-    names = zip(run.named("input"), inputs, strict=True)
-    right = [name for name, verdicts in names if all(v.passed for v in verdicts)]
-    return [verdict for array in (*inputs, *check_blocks(run, right)) for verdict in array]
+    wrong = {verdict.array for verdict in inputs if not verdict.passed}
+    return inputs + check_blocks(run, {*run.named("input")} - wrong)
 
 
-def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
+def check_inputs(run: CaseRun) -> list[BlockVerdict]:
     """Check that each device holds its block of each input, bit for bit. Not collective.
 
     Returns:
-        Per input, one verdict for each device of this process that is in the mesh.
+        For each input, one verdict for each device of this process that is in the mesh.
     """
-    verdicts = []
+    verdicts: list[BlockVerdict] = []
     for name, source in zip(run.named("input"), run.sources(), strict=True):
         subject = Subject(name, run.plans[name], InputOracle(source))
         measure = partial(_by_digest, run.digests[name], subject.oracle)
-        verdicts.append(_verdicts(run, name, subject, measure, "digest"))
+        verdicts += _verdicts(run, name, subject, measure, "digest")
     return verdicts
 
 
-def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[BlockVerdict]]:
+def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[BlockVerdict]:
     """Check that each device holds the right block of each output. Collective.
 
     Args:
@@ -99,15 +98,15 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
             devices; others are regenerated.
 
     Returns:
-        Per output, one verdict for each device of this process that is in the mesh, including
+        For each output, one verdict for each device of this process that is in the mesh, including
         devices without a block.
     """
-    outputs: list[list[BlockVerdict]] = []
+    outputs: list[BlockVerdict] = []
     sources = _sources(run, right_inputs)  # the same for all outputs, which may share work
     limits = _typical(run, sources)
     for number, (name, limit) in enumerate(zip(run.named("output"), limits, strict=True)):
         if run.case.oracle is None:
-            outputs.append(_verdicts(run, name, None, _unchecked, UNCOMPARED))
+            outputs += _verdicts(run, name, None, _unchecked, UNCOMPARED)
             continue
         typical = None if isinstance(limit, str) else limit
         subject = _output(run, number, name, sources, typical)
@@ -130,7 +129,7 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[list[
         if isinstance(limit, str) and limit:
             missing = TypicalVerdict(missing=limit)
             verdicts = [replace(v, values=replace(v.values, typical=missing)) for v in verdicts]
-        outputs.append(verdicts)
+        outputs += verdicts
     return outputs
 
 

@@ -40,10 +40,6 @@ pytestmark = pytest.mark.usefixtures("backend")
 MESH = pr.Mesh((2, 4), ("x", "y"))
 
 
-def flat(verdicts: list[list[BlockVerdict]]) -> list[BlockVerdict]:
-    return [verdict for array in verdicts for verdict in array]
-
-
 @pytest.fixture(scope="module")
 def product(backend: str) -> CaseRun:
     return run_case(find_case("matmul"), size=32, mesh=MESH, calls=2)
@@ -51,13 +47,13 @@ def product(backend: str) -> CaseRun:
 
 def test_every_device_has_a_verdict_for_every_array(product: CaseRun) -> None:
     inputs, outputs = check_inputs(product), check_blocks(product)
-    assert [len(array) for array in (*inputs, *outputs)] == [8, 8, 8]
-    assert all(verdict.passed and verdict.placed for verdict in flat(inputs + outputs))
-    assert {verdict.values.method for verdict in flat(inputs)} == {"digest"}
-    assert {verdict.values.method for verdict in flat(outputs)} == {"oracle"}
-    values = [verdict.values for verdict in flat(outputs)]
+    names = [verdict.array for verdict in (*inputs, *outputs)]
+    assert names == ["input 0"] * 8 + ["input 1"] * 8 + ["output 0"] * 8
+    assert all(verdict.passed and verdict.placed for verdict in (*inputs, *outputs))
+    assert {verdict.values.method for verdict in inputs} == {"digest"}
+    assert {verdict.values.method for verdict in outputs} == {"oracle"}
+    values = [verdict.values for verdict in outputs]
     assert all(0 < one.ratio <= 1 and one.ulps > 0 for one in values)
-    assert {v.array for v in flat(inputs + outputs)} == {"input 0", "input 1", "output 0"}
 
 
 def test_inputs_are_a_function_of_the_seed_alone(product: CaseRun) -> None:
@@ -151,7 +147,7 @@ def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
 
     arrays: dict[str, Any] = {**run.arrays, "input 0": Flipped()}
     changed = replace(run, arrays=arrays)
-    verdicts = check_inputs(changed)[0]
+    verdicts = check_inputs(changed)
     assert [verdict.passed for verdict in verdicts] == [True] * 3 + [False] + [True] * 4
     wrong = verdicts[3]
     assert wrong.values.wrong == 1
@@ -172,7 +168,7 @@ def test_outputs_must_be_those_of_the_oracle() -> None:
 
 def test_a_program_without_an_oracle_passes_where_its_blocks_lie_rightly() -> None:
     run = run_case(replace(find_case("softmax"), oracle=None), size=16, mesh=MESH, calls=1)
-    verdicts = flat(check_blocks(run))
+    verdicts = check_blocks(run)
     assert {verdict.values.method for verdict in verdicts} == {"none"}
     assert all(verdict.passed for verdict in verdicts)
 
@@ -186,7 +182,7 @@ def test_large_products_take_freivalds_and_a_sample(
         case = find_case(name)
         for layout in case.layouts(MESH)[:3]:
             run = run_case(case, size=64, mesh=MESH, layout=layout, dtype=dtype, calls=1)
-            verdicts = flat(check_blocks(run, run.named("input")))
+            verdicts = check_blocks(run, run.named("input"))
             assert {verdict.values.method for verdict in verdicts} == {"Freivalds"}
             assert all(verdict.passed for verdict in verdicts)
 
@@ -207,7 +203,7 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
     case = find_case("matmul")
     with broken(case, Altered(wrong, None, all_blocks(change))):
         run = run_case(case, size=64, mesh=MESH, calls=1)
-        verdicts = flat(check_blocks(run, run.named("input")))
+        verdicts = check_blocks(run, run.named("input"))
     assert not any(verdict.passed for verdict in verdicts)
     if wrong == "element":
         assert [verdict.values.wrong for verdict in verdicts] == [1] * 8
@@ -281,7 +277,7 @@ def test_products_in_float32_decide_only_where_all_is_right_and_seen(
         monkeypatch.setattr(check, "FINE", 1e-6)
     case = find_case("batched_matmul")
     run = run_case(case, size=64, mesh=MESH, calls=1)
-    found = flat(check_blocks(run))
+    found = check_blocks(run)
     assert all(verdict.passed for verdict in found)
     assert {verdict.values.method for verdict in found} == {BY_FLOAT32 if fine else "oracle"}
     text = found[0].to_dict()["method"]
@@ -306,7 +302,7 @@ def test_wrong_results_are_judged_by_products_in_float64(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["fft2", "full_sum", "perceptron"])
 def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_case(find_case(name), size=256, mesh=MESH, calls=1)
-    assert all(verdict.passed for verdict in flat(check_blocks(run)))
+    assert all(verdict.passed for verdict in check_blocks(run))
     monkeypatch.setattr(oracle, "STREAM_BYTES", 2**20)
     largest = []
     real = RandomSource.read
@@ -316,7 +312,7 @@ def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPa
         return real(source, index)
 
     monkeypatch.setattr(RandomSource, "read", read)
-    assert all(verdict.passed for verdict in flat(check_blocks(run)))
+    assert all(verdict.passed for verdict in check_blocks(run))
     assert max(largest) <= 256 * 128
     for zeroed in (0, 3):
         values = run.arrays["output 0"].addressable_shards
@@ -325,7 +321,7 @@ def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPa
         bad[...] = 0
         shards[zeroed] = replace(shards[zeroed], _read=partial(np.copy, bad))
         arrays: Any = {**run.arrays, "output 0": SimpleNamespace(addressable_shards=shards)}
-        verdicts = flat(check_blocks(replace(run, arrays=arrays)))
+        verdicts = check_blocks(replace(run, arrays=arrays))
         assert [v.device for v in verdicts if not v.passed] == [shards[zeroed].device.position]
 
 
@@ -391,7 +387,7 @@ def test_exact_values_are_compared_bit_by_bit() -> None:
 
 def test_a_process_without_blocks_has_nothing_to_compare(product: CaseRun) -> None:
     arrays: Any = {**product.arrays, "output 0": SimpleNamespace(addressable_shards=[])}
-    (verdicts,) = check_blocks(replace(product, arrays=arrays))
+    verdicts = check_blocks(replace(product, arrays=arrays))
     assert [verdict.kinds for verdict in verdicts] == [(Kind.FEWER_DEVICES,)] * 8
 
 

@@ -36,9 +36,13 @@ def test_a_call_that_differs_is_named(call: int, monkeypatch: pytest.MonkeyPatch
     first = 1 if call < 4 else 4
     assert {(one["call"], one["first"]) for one in run.repeats} == {(call, first)}
     assert {one["device"] for one in run.repeats} == set(range(8))
-    blocks = check_blocks(run)[0]
     found = diagnose(
-        blocks, run.plans, program="p", runtime="jax", num_processes=1, repeats=run.repeats
+        check_blocks(run),
+        run.plans,
+        program="p",
+        runtime="jax",
+        num_processes=1,
+        repeats=run.repeats,
     )
     assert found.kind == Kind.CALLS
     assert f"call {call} gave other bits than call {first} with the same inputs" in found.text

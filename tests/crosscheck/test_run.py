@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.check import run, testing
+from pyreactant import testing
+from pyreactant.check import run
 from pyreactant.check.report.data import Result
 from pyreactant.check.report.report import Report
 from pyreactant.check.request import CheckRequest

@@ -167,7 +167,7 @@ def test_a_short_sum_that_is_zero_is_never_right() -> None:
         scene = Scene.of("full_sum", 32, dtype="bfloat16", seed=seed)
         run = scene.with_blocks({device: np.zeros_like(b) for device, b in scene.right.items()})
         found = diagnosis_of(run)
-        blocks = [block for array in check_blocks(run) for block in array]
+        blocks = check_blocks(run)
         unchecked = seen(blocks, run.plans).unchecked
         assert not found.passed or unchecked
         outcomes.add(found.passed)
@@ -177,7 +177,7 @@ def test_a_short_sum_that_is_zero_is_never_right() -> None:
 @pytest.mark.usefixtures("backend")
 def test_a_result_that_is_zero_is_checked() -> None:
     scene = Scene.of(user_programs.of_nothing, 32)
-    blocks = [block for array in check_blocks(scene.run) for block in array]
+    blocks = check_blocks(scene.run)
     found = seen(blocks, scene.run.plans)
     assert 0 < found.sensitivity < 1e-3
     assert not found.unchecked
@@ -202,7 +202,7 @@ def test_the_table_in_the_documentation_is_true(program: str, dtype: str, column
     given = row[1].split("|")[column].strip()
     stated = float(given.split()[0]) * (0.01 if given.endswith("%") else 1)
     run = run_case(find_case(program), dtype=dtype, calls=1)
-    blocks = [block for array in check_blocks(run) for block in array]
+    blocks = check_blocks(run)
     assert seen(blocks, run.plans).sensitivity == pytest.approx(stated, rel=0.15)
 
 
@@ -319,7 +319,7 @@ def test_a_block_that_is_off_by_more_than_half_never_passes() -> None:
 def seen_of(program: pr.Program, **options: Any) -> tuple[bool, Seen]:
     """Whether a program's result passes its bounds, and what its check sees."""
     run = run_case(find_case(program), calls=1, **options)
-    blocks = [block for array in check_blocks(run) for block in array]
+    blocks = check_blocks(run)
     return all(block.values.passed for block in blocks), seen(blocks, run.plans)
 
 

@@ -23,11 +23,6 @@ def model_of(case: Case, dtype: str) -> Model | None:
     return None if case.is_exact(dtype) else Model.of(dtype, partials=8, random=case.random)
 
 
-def whole(shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """The index of a whole array."""
-    return tuple(slice(0, n) for n in shape)
-
-
 def outputs_of(case: Case, size: int, dtype: str) -> tuple[Output, ...]:
     """Outputs of a case, for a case whose oracle declares them."""
     assert case.outputs is not None
@@ -40,10 +35,10 @@ def by_numpy(case: Case, *arrays: np.ndarray) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 0) -> Any:
-    """The compiled program, its arguments, and their sources."""
+def run(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str) -> tuple[Any, tuple[Source, ...]]:
+    """Run a case; return the outputs as a tuple, and the sources of the inputs."""
     size = case.default_size
-    inputs = sources(case.inputs(size, dtype), seed)
+    inputs = sources(case.inputs(size, dtype), 0)
     arrays = [
         pr.from_callback(one.shape, one.dtype, pr.NamedSharding(mesh, spec), one.read)
         for one, spec in zip(inputs, layout.in_specs, strict=True)
@@ -56,12 +51,6 @@ def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 
         precision="highest",
         static=dict(case.static(size)),
     )
-    return f, arrays, inputs
-
-
-def run(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str) -> tuple[Any, tuple[Source, ...]]:
-    """Run a case; return the outputs as a tuple, and the sources of the inputs."""
-    f, arrays, inputs = compiled(case, mesh, layout, dtype)
     results = f(*arrays)
     return results if isinstance(results, tuple) else (results,), inputs
 

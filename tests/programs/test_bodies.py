@@ -10,6 +10,7 @@ import pyreactant as pr
 from pyreactant.arrays.dtypes import as_dtype
 from pyreactant.check.bounds.tracked import Tracked
 from pyreactant.check.programs import CASES, Layout
+from pyreactant.check.regions import whole_index
 from tests.programs.common import (
     CUBE,
     GRID,
@@ -20,7 +21,6 @@ from tests.programs.common import (
     outputs_of,
     run,
     short_bits,
-    whole,
 )
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -79,7 +79,7 @@ def test_lower_precision_exceeds_the_bound_and_one_unit_does_not(name: str) -> N
     results, inputs = run(case, GRID, case.layouts(GRID)[0], dtype)
     for number, result in enumerate(results):
         got = np.asarray(result)
-        expected = case.expected(number, whole(got.shape), inputs, model_of(case, dtype))
+        expected = case.expected(number, whole_index(got.shape), inputs, model_of(case, dtype))
         assert isinstance(expected, Tracked)
         error = np.abs(short_bits(got).astype(expected.value.dtype) - expected.value)
         assert np.max(error / expected.allowed) > 1

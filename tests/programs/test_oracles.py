@@ -16,8 +16,9 @@ from pyreactant.arrays.source import ArraySource
 from pyreactant.check.bounds.tracked import Tracked
 from pyreactant.check.inputs import sources
 from pyreactant.check.programs import CASES, Case
+from pyreactant.check.regions import whole_index
 from tests.harness import REPOSITORY
-from tests.programs.common import CUBE, GRID, LINE, by_numpy, model_of, outputs_of, whole
+from tests.programs.common import CUBE, GRID, LINE, by_numpy, model_of, outputs_of
 
 SIZE = 16
 
@@ -46,7 +47,7 @@ def test_blocks_are_those_of_the_whole(name: str, data: st.DataObject) -> None:
         index = a_block(data, output.shape)
         model = model_of(case, dtype)
         block: Any = case.expected(number, index, inputs, model)
-        everything: Any = case.expected(number, whole(output.shape), inputs, model)
+        everything: Any = case.expected(number, whole_index(output.shape), inputs, model)
         assert type(block) is type(everything)
         if isinstance(block, Tracked):
             # NumPy's order of summation depends on the shape of the block.
@@ -73,12 +74,12 @@ def test_nothing_but_its_needs_changes_a_block(name: str, data: st.DataObject) -
     needs = case.needs(number, index, shapes)
     mixed = []
     for a, b, need in zip(one, other, needs, strict=True):
-        array = b.read(whole(b.shape))
+        array = b.read(whole_index(b.shape))
         array[need] = a.read(need)
         mixed.append(ArraySource(array))
     shape = outputs_of(case, SIZE, dtype)[number].shape
     before, after = (
-        plain(case.expected(number, whole(shape), tuple(s), model_of(case, dtype)))[index]
+        plain(case.expected(number, whole_index(shape), tuple(s), model_of(case, dtype)))[index]
         for s in (one, mixed)
     )
     np.testing.assert_allclose(before, after, rtol=0, atol=1e-12)
@@ -93,11 +94,11 @@ def test_oracles_in_pieces_give_what_numpy_gives(name: str) -> None:
     case = CASES[name]
     for dtype in case.dtypes:
         inputs, model = sources(case.inputs(160, dtype), 1), model_of(case, dtype)
-        arrays = [source.read(whole(source.shape)) for source in inputs]
+        arrays = [source.read(whole_index(source.shape)) for source in inputs]
         right = by_numpy(case, *(wide(a) if model is not None else a for a in arrays))
         for number, output in enumerate(outputs_of(case, 160, dtype)):
-            everything: Any = case.expected(number, whole(output.shape), inputs, model)
-            for index in (whole(output.shape), tuple(slice(3, 150) for _ in output.shape)):
+            everything: Any = case.expected(number, whole_index(output.shape), inputs, model)
+            for index in (whole_index(output.shape), tuple(slice(3, 150) for _ in output.shape)):
                 block: Any = case.expected(number, index, inputs, model)
                 if model is not None:
                     np.testing.assert_allclose(block.bound, everything.bound[index], rtol=1e-6)
@@ -166,10 +167,12 @@ def test_float32_oracle_in_float32_is_within_the_bound(name: str) -> None:
         return
     for seed in range(5):
         inputs = sources(case.inputs(SIZE, dtype), seed)
-        results = by_numpy(case, *(source.read(whole(source.shape)) for source in inputs))
+        results = by_numpy(case, *(source.read(whole_index(source.shape)) for source in inputs))
         for number, (output, got) in enumerate(
             zip(outputs_of(case, SIZE, dtype), results, strict=True)
         ):
-            expected = case.expected(number, whole(output.shape), inputs, model_of(case, dtype))
+            expected = case.expected(
+                number, whole_index(output.shape), inputs, model_of(case, dtype)
+            )
             assert isinstance(expected, Tracked)
             assert np.all(np.abs(got - expected.value) <= expected.bound)

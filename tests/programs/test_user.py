@@ -18,9 +18,10 @@ from pyreactant.check.inputs import sources
 from pyreactant.check.programs import CASES, find_case
 from pyreactant.check.programs.case import default_spec
 from pyreactant.check.programs.user import INTEGERS, case_of
+from pyreactant.check.regions import whole_index
 from tests.harness import environment
 from tests.programs import own
-from tests.programs.common import GRID, LINE, check_block, run, whole
+from tests.programs.common import GRID, LINE, check_block, run
 
 MODEL = Model.of("float32", partials=8)
 
@@ -130,7 +131,7 @@ def test_given_element_types_of_results() -> None:
 def test_blocks_of_a_user_s_oracle_have_a_derived_bound() -> None:
     case = find_case(own.PRODUCT)
     inputs = sources(case.inputs(16, "float32"), 0)
-    x, y = (one.read(whole(one.shape)) for one in inputs)
+    x, y = (one.read(whole_index(one.shape)) for one in inputs)
     index = (slice(4, 8), slice(0, 3))
     block = case.expected(0, index, inputs, MODEL)
     assert isinstance(block, Tracked)
@@ -149,7 +150,7 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Tracked)
     assert block.estimated == "no error bound is known for numpy.linalg.norm with ord=2"
-    x = inputs[0].read(whole((16, 16)))
+    x = inputs[0].read(whole_index((16, 16)))
     assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
 
 
@@ -184,7 +185,7 @@ def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Tracked)
     assert block.estimated == reason
-    x = inputs[0].read(whole((16, 16)))
+    x = inputs[0].read(whole_index((16, 16)))
     assert check_block(x.sum(axis=1)[2:9], block) <= 1
 
 
@@ -204,10 +205,10 @@ def test_a_conversion_to_a_longer_type_keeps_the_program_s_roundings() -> None:
 
 def test_results_that_are_no_floats_have_exact_bounds() -> None:
     case = find_case(own.MASKING)
-    x = sources(case.inputs(16, "float32"), 0)[0].read(whole((16, 16)))
+    x = sources(case.inputs(16, "float32"), 0)[0].read(whole_index((16, 16)))
     for number, wanted in enumerate(own.masking_oracle(x)):
         inputs = sources(case.inputs(16, "float32"), 0)
-        block = case.expected(number, whole(np.shape(wanted)), inputs, MODEL)
+        block = case.expected(number, whole_index(np.shape(wanted)), inputs, MODEL)
         assert isinstance(block, Tracked)
         assert not block.estimated
         assert block.value.dtype == np.float64
@@ -219,7 +220,7 @@ def test_results_that_are_no_floats_have_exact_bounds() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_an_oracle_may_change_its_arguments(program: pr.Program, dtype: str) -> None:
     case = find_case(program)
-    x = np.ascontiguousarray(sources(case.inputs(16, dtype), 0)[0].read(whole((16, 16))))
+    x = np.ascontiguousarray(sources(case.inputs(16, dtype), 0)[0].read(whole_index((16, 16))))
     kept = x.copy()
     inputs = (Held(x),)
     model = MODEL if dtype == "float32" else None

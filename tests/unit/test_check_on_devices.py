@@ -197,6 +197,6 @@ def test_a_crosscheck_of_large_products_asks_the_devices(monkeypatch: pytest.Mon
     for name in ("matmul", "matmul_transposed", "gram"):
         run = run_case(find_case(name), size=64, mesh=MESH, calls=1, check="device")
         for right_inputs, method in ((run.named("input"), ON_DEVICES), ((), "Freivalds")):
-            verdicts = [v for array in check_blocks(run, right_inputs) for v in array]
+            verdicts = check_blocks(run, right_inputs)
             assert {verdict.values.method for verdict in verdicts} == {method}
             assert all(verdict.passed for verdict in verdicts)

@@ -18,8 +18,9 @@ from pyreactant.check.bounds.sight import exact
 from pyreactant.check.bounds.tracked import Tracked, track
 from pyreactant.check.inputs import sources
 from pyreactant.check.programs import CASES
+from pyreactant.check.regions import whole_index
 from tests.harness import require
-from tests.programs.common import by_numpy, model_of, outputs_of, whole
+from tests.programs.common import by_numpy, model_of, outputs_of
 
 LOOPS = {name: one for name, one in vars(fused).items() if isinstance(one, fused.Loop)}
 
@@ -68,7 +69,7 @@ def test_both_paths_give_the_same_values_and_bounds(
         assert found is not None
         model = replace(found, random=random)
         for number, output in enumerate(outputs_of(case, size, dtype)):
-            index = whole(output.shape)
+            index = whole_index(output.shape)
             one: Any = case.expected(number, index, inputs, model)
             with monkeypatch.context() as patch:
                 patch.setattr(fused, "available", lambda: False)
