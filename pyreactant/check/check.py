@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays.array import ShardedArray
 from ..arrays.dtypes import as_dtype, is_float, wide
-from ..arrays.runtimes import collective
+from ..arrays.runtimes.collective import exchange
 from ..arrays.runtimes.runtime import current, local_devices
 from ..arrays.sharding import Index, NamedSharding, Shard
 from ..arrays.source import Source
@@ -424,7 +424,7 @@ def _check_by_freivalds(
     if is_on_devices(run.check, product.dtype, large=True):
         # The devices multiply what they hold, so that must be right on every process.
         names = [f"input {number}" for number, _ in run.case.factors]
-        if _is_everywhere(all(name in right_inputs for name in names)):
+        if not processes_where(any(name not in right_inputs for name in names)):
             left, right = (run.arrays[name] for name in names)
             turned = run.case.factors[0][1], run.case.factors[1][1]
             model = model_of(product, both, run.precision, run.random)
@@ -435,10 +435,11 @@ def _check_by_freivalds(
     return freivalds(x, y, product, both, tolerance)
 
 
-def _is_everywhere(mine: bool) -> bool:
-    """Whether something holds on every process. Collective."""
+def processes_where(here: bool) -> list[int]:
+    """The processes on which something holds. Collective."""
     running = current()
-    return not collective.total(running.backend, running.group, np.array([int(not mine)]))[0]
+    everywhere = exchange(running.backend, running.group, np.array([here]))
+    return [int(process) for process in np.flatnonzero(everywhere)]
 
 
 def _is_placed_everywhere(array: ShardedArray, plan: ArrayPlan) -> bool:
@@ -449,7 +450,7 @@ def _is_placed_everywhere(array: ShardedArray, plan: ArrayPlan) -> bool:
     right = sorted(shard.device.position for shard in shards) == here and all(
         shard.index == wanted[shard.device.position] and _is_block(shard, plan) for shard in shards
     )
-    return _is_everywhere(right)
+    return not processes_where(not right)
 
 
 def _by_freivalds(

@@ -23,7 +23,6 @@ from ..arrays.array import ShardedArray
 from ..arrays.matmul import default_mesh
 from ..arrays.mesh import Mesh
 from ..arrays.program import Program
-from ..arrays.runtimes.collective import exchange, total
 from ..arrays.runtimes.runtime import barrier, current, devices, initialize
 from ..arrays.text import specs_text
 from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError, code_of
@@ -32,10 +31,10 @@ from ..base.files import write_json
 from ..base.imports import users_place
 from ..base.steps import step, told_to
 from ..process import supervised
-from .check import check_all
+from .check import check_all, processes_where
 from .execute import CaseRun, run_again, run_case
 from .inputs import ORDINARY, input_sets
-from .programs import find_case
+from .programs import Case, find_case
 from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
 from .records.verdict import BlockVerdict, ProgramRecord, SetRecord
 from .request import CheckRequest, choose_layout, read_request
@@ -64,26 +63,33 @@ def further_sets(
         mesh: Mesh of the devices.
         chosen: The variants of the program; `run` is the first one.
     """
-    first, *others = chosen
-    estimated = _is_estimated(blocks)
-    yield from _of_variant(request, run, first, estimated)
-    for variant in others:
+    # An estimated tolerance is no bound, and harder inputs are where estimates fail: then there are
+    # only the sets without a tolerance.
+    estimated = bool(processes_where(any(block.values.estimated for block in blocks)))
+    yield from _harder_sets(request, run, estimated)
+    for variant in chosen[1:]:
         specs = specs_text(variant.layout.in_specs)
         with _saying(f"in the layout and type {variant.dtype} {specs}"):
-            run = run_case(
-                run.case,
-                size=run.size,
-                dtype=variant.dtype,
-                seed=request.seed,
-                mesh=mesh,
-                layout=variant.layout,
-                calls=1,
-                typical=request.typical,
-                check=request.check,
-            )
-            yield _record(run, variant)
+            run = _run_variant(request, run.case, run.size, mesh, variant, calls=1)
+            yield _record(run)
             run = replace(run, arrays={})
-            yield from _of_variant(request, run, variant, estimated)
+            yield from _harder_sets(request, run, estimated)
+
+
+def _run_variant(
+    request: CheckRequest, case: Case, size: int, mesh: Mesh, variant: Variant, *, calls: int
+) -> CaseRun:
+    return run_case(
+        case,
+        size=size,
+        dtype=variant.dtype,
+        seed=request.seed,
+        mesh=mesh,
+        layout=variant.layout,
+        calls=calls,
+        typical=request.typical,
+        check=request.check,
+    )
 
 
 @contextlib.contextmanager
@@ -96,37 +102,24 @@ def _saying(where: str) -> Iterator[None]:
         raise
 
 
-def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
-    """Whether a tolerance is estimated; the same on every process. Collective."""
-    running = current()
-    estimated = np.array([int(any(block.values.estimated for block in blocks))])
-    return int(total(running.backend, running.group, estimated)[0]) > 0
-
-
-def _of_variant(
-    request: CheckRequest, run: CaseRun, variant: Variant, estimated: bool
-) -> Iterator[SetRecord]:
-    """Run a variant on the sets that its program defines.
-
-    An estimated tolerance is no bound, and harder inputs are where estimates fail: then there are
-    only those without a tolerance.
-    """
+def _harder_sets(request: CheckRequest, run: CaseRun, estimated: bool) -> Iterator[SetRecord]:
+    """Run a compiled program on the sets beyond the ordinary one that it defines."""
     sets = () if run.case.oracle is None else input_sets(run.case, run.size, run.dtype)
     for data in sets:
         if data.name in request.sets and (data.whole or not estimated):
             with _saying(f"on {data.name} inputs"):
                 run = run_again(run, data)
-            yield _record(run, variant)
+            yield _record(run)
             run = replace(run, arrays={})
 
 
-def _record(run: CaseRun, variant: Variant) -> SetRecord:
+def _record(run: CaseRun) -> SetRecord:
     blocks = check_all(run)
     return SetRecord(
         inputs=run.data.name,
         text=run.data.text if run.data.name != ORDINARY else "",
-        dtype=variant.dtype,
-        specs=variant.layout.to_dict(),
+        dtype=run.dtype,
+        specs=run.layout.to_dict(),
         plans=run.plans,
         blocks=tuple(b for b in blocks if b.array.startswith("output") or not b.passed),
         repeats=run.repeats,
@@ -209,7 +202,8 @@ def _run_all(
             wrong: list[int] = []
         else:
             record = replace(record, programs=(*record.programs, done))
-            wrong = _wrong_processes(done)
+            blocks = [*done.blocks, *(block for of_set in done.sets for block in of_set.blocks)]
+            wrong = processes_where(not all(block.passed for block in blocks))
         if record.process == 0:
             _print_progress(done, wrong)
     return record
@@ -263,17 +257,7 @@ def _run(
         dtype=request.dtype is not None,
     )
     step(f"compiling and running {name}")
-    run = run_case(
-        case,
-        size=size,
-        dtype=first.dtype,
-        seed=request.seed,
-        mesh=mesh,
-        layout=layout,
-        calls=request.repeat,
-        typical=request.typical,
-        check=request.check,
-    )
+    run = _run_variant(request, case, size, mesh, first, calls=request.repeat)
     start = time.perf_counter()
     step(f"checking {name}")
     blocks = check_all(run)
@@ -334,15 +318,6 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
         return False
     a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (one, two))
     return bool(np.array_equal(a, b))
-
-
-def _wrong_processes(record: ProgramRecord) -> list[int]:
-    """The processes with a wrong block. Collective."""
-    running = current()
-    blocks = [*record.blocks, *(block for of_set in record.sets for block in of_set.blocks)]
-    here = np.array([any(not block.passed for block in blocks)])
-    everywhere = exchange(running.backend, running.group, here)
-    return [int(process) for process in np.flatnonzero(everywhere)]
 
 
 def _print_progress(record: ProgramRecord, wrong: list[int]) -> None:

@@ -5,9 +5,8 @@ the part of each input that a block of the output needs, the summed dimensions a
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -85,16 +84,12 @@ class Subscripts:
     def layouts(self, mesh: Mesh, n: int) -> Iterator[Layout]:
         """As `Case.candidates`: each label is sharded in the same way in every array."""
         labels = self.cut or "".join(dict.fromkeys("".join((*self.inputs, *self.outputs))))
-        for assignment in assignments(labels, mesh):
-            yield self.layout(assignment)
-
-    def layout(self, cuts: Assignment) -> Layout:
-        """The layout in which these axes shard the dimensions of each label."""
-        ins, outs = (
-            tuple(spec(subscripts, cuts) for subscripts in group)
-            for group in (self.inputs, self.outputs)
-        )
-        return Layout(ins, outs)
+        for cuts in assignments(labels, mesh):
+            ins, outs = (
+                tuple(spec(subscripts, cuts) for subscripts in group)
+                for group in (self.inputs, self.outputs)
+            )
+            yield Layout(ins, outs)
 
 
 def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
@@ -125,17 +120,13 @@ REALS = ("float32", "float64", "bfloat16", "float16")
 NUMBERS = (*REALS, "complex64", "complex128", "int32")
 
 
-def _unscaled(n: int) -> float:
-    return 1.0
-
-
 def subscript_case(
     body: Callable[..., Any],
     summary: str,
     subscripts: Subscripts,
     reference: Callable[..., Any],
     *,
-    scales: Mapping[int, Callable[[int], float]] = MappingProxyType({}),
+    weights: Collection[int] = (),
     extra: Callable[[Mesh, int], Iterable[Layout]] | None = None,
     **fields: Any,
 ) -> Case:
@@ -147,15 +138,17 @@ def subscript_case(
         subscripts: Subscripts of its arrays.
         reference: The NumPy body; from the parts that a block needs it computes that block,
             complete along ``subscripts.whole``.
-        scales: Functions from n to the power of two that scales an input, by input number.
+        weights: Numbers of the inputs that are scaled by the power of two which keeps sums of n
+            products near 1.
         extra: Layouts before those of the subscripts; the first is the default.
         fields: Fields of `Case` that are not the usual ones.
     """
     needs = fields.get("needs", subscripts.needs)
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
+        small = 2.0 ** -round(np.log2(n) / 2)
         return tuple(
-            Input(labels, subscripts.shape(labels, n), dtype, scale=scales.get(i, _unscaled)(n))
+            Input(labels, subscripts.shape(labels, n), dtype, scale=small if i in weights else 1)
             for i, labels in enumerate(subscripts.inputs)
         )
 

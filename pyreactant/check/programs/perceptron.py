@@ -62,11 +62,6 @@ def _elements_at_once(output: int, index: Index, shapes: tuple[Shape, ...]) -> i
     return rows * (i + 2 * h + 2 * columns) + _COLUMNS * max(i, h)
 
 
-def _weight_scale(n: int) -> float:
-    """The power of two that keeps sums of n products near 1."""
-    return 2.0 ** -round(np.log2(n) / 2)
-
-
 PERCEPTRON = subscript_case(
     perceptron,
     "two-layer perceptron with tanh",
@@ -74,7 +69,7 @@ PERCEPTRON = subscript_case(
     perceptron_oracle,
     domain=Domain(exponents=(-4, 4), degree=2, special={0: ("nan",)}),
     dtypes=("float32", "float64"),
-    scales={1: _weight_scale, 3: _weight_scale},
+    weights=(1, 3),
     oracle=Oracle(_by_columns, _elements_at_once),
 )
 
@@ -264,7 +259,7 @@ PERCEPTRON_GRADIENT = subscript_case(
     perceptron_gradient_oracle,
     domain=Domain(exponents=(-4, 2), degree=2),
     dtypes=("float32", "float64"),
-    scales={1: _weight_scale, 3: _weight_scale},
+    weights=(1, 3),
     oracle=Oracle(_gradient_block, _gradient_elements, _first_stage),
 )
 
@@ -298,6 +293,6 @@ SGD_STEP = subscript_case(
     sgd_step_oracle,
     domain=Domain(exponents=(-4, 2), degree=2),
     dtypes=("float32", "float64"),
-    scales={1: _weight_scale, 3: _weight_scale},
+    weights=(1, 3),
     oracle=Oracle(_sgd_step_block, _gradient_elements, _first_stage),
 )

@@ -4,6 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,19 +124,10 @@ def _of_a_file(program: Program) -> Case:
     return _case(program, summary, (dtype,), inputs)
 
 
-def _case(
-    program: Program,
-    summary: str,
-    dtypes: tuple[str, ...],
-    inputs: ArgumentsOf,
-) -> Case:
+def _case(program: Program, summary: str, dtypes: tuple[str, ...], inputs: ArgumentsOf) -> Case:
+    domain = _domain(program, len(inputs(1, dtypes[0])))
     oracle = None if program.oracle is None else _Oracle(program)
-    domain, trial = _domain(program, len(inputs(1, dtypes[0]))), None
-    if oracle is not None and program.domain is not None:
-        function = oracle.arranged(oracle.function)
-        trial = Trial(program.name, domain, oracle=oracle, function=function, inputs=inputs)
     outputs = None if oracle is None else functools.lru_cache(_outputs(program, oracle, inputs))
-    results = None if oracle is None else _Results(oracle)
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         shapes = [array.shape for array in inputs(n, dtypes[0])]
@@ -146,23 +138,36 @@ def _case(
         yield Layout(tuple(rows if shape else () for shape in shapes), default)
         yield Layout(tuple(() for _ in shapes), default)
 
-    return Case(
+    case = Case(
         program=program,
         summary=summary,
         dtypes=dtypes,
         default_size=64,
-        inputs=functools.lru_cache(inputs if trial is None else trial.inputs),
+        inputs=functools.lru_cache(inputs),
         outputs=outputs,
         candidates=candidates,
-        needs=_everything,
+        needs=lambda output, index, shapes: tuple(map(whole_index, shapes)),
+        oracle=None,
         exact=domain.moves,
         domain=domain,
         arguments=functools.partial(as_arguments, program.inputs),
-        tried=None if trial is None else functools.lru_cache(trial.sums),
-        oracle=None if results is None else Oracle(results.block, first=results.whole),
-        runs=None if results is None else results.runs,
-        of_class=None if results is None else results.of_class,
-        seconds=None if oracle is None else oracle.seconds,
+    )
+    if oracle is None:
+        return case
+    results = _Results(oracle)
+    case = replace(
+        case,
+        oracle=Oracle(results.block, first=results.whole),
+        runs=results.runs,
+        of_class=results.of_class,
+        seconds=oracle.seconds,
+    )
+    if program.domain is None:
+        return case
+    function = oracle.arranged(oracle.function)
+    trial = Trial(program.name, domain, oracle=oracle, function=function, inputs=inputs)
+    return replace(
+        case, inputs=functools.lru_cache(trial.inputs), tried=functools.lru_cache(trial.sums)
     )
 
 
@@ -470,10 +475,6 @@ def _outputs(
         )
 
     return outputs
-
-
-def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
-    return tuple(map(whole_index, shapes))
 
 
 def _size(entry: str | int, n: int) -> int:

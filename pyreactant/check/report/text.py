@@ -131,7 +131,9 @@ def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
     told = problems(report)
     for number, row in enumerate(report.rows):
         yield from (Paragraph(f"  {row.program}{rest}", "bad") for n, rest in told if n == number)
-        yield from (Paragraph(f"  {text}", "warn") for text in remarks(row))
+        notes = [f" on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
+        notes += [f": {text}" for text in estimates(row)]
+        yield from (Paragraph(f"  {row.program}{note}", "warn") for note in notes)
     yield from gradient_lines(report)
     for name, why in report.absent.items():
         yield Paragraph(f"{name} did not run: {why}", "warn")
@@ -296,28 +298,18 @@ def problems(report: ReportData) -> list[tuple[int, str]]:
     """Number of a program's row and what follows its name, once where several have the same."""
     names: dict[str, list[int]] = {}
     for number, row in enumerate(report.rows):
-        for text in complaints(row):
+        texts = [r.text for r in row.results if r.outcome not in row.accepted]
+        texts += [
+            f"{row.program}, {p.first} and {p.second}: {p.text}"
+            for p in row.pairs
+            if not p.passed and p.compared
+        ]
+        for text in texts:
             names.setdefault(text.removeprefix(row.program), []).append(number)
     return [
         (first, "".join(f", {report.rows[n].program}" for n in others) + rest)
         for rest, (first, *others) in names.items()
     ]
-
-
-def complaints(row: ProgramRow) -> list[str]:
-    """One sentence for each problem with a program."""
-    wrong = [r.text for r in row.results if r.outcome not in row.accepted]
-    return wrong + [
-        f"{row.program}, {p.first} and {p.second}: {p.text}"
-        for p in row.pairs
-        if not p.passed and p.compared
-    ]
-
-
-def remarks(row: ProgramRow) -> list[str]:
-    """One sentence for each note, and for each reason why a tolerance is estimated."""
-    noted = [f"{row.program} on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
-    return noted + [f"{row.program}: {text}" for text in estimates(row)]
 
 
 def estimates(row: ProgramRow) -> list[str]:
