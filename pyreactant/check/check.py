@@ -112,12 +112,12 @@ def check_blocks(run: CaseRun, right_inputs: Collection[str] = ()) -> list[Block
         subject = _output(run, number, name, sources, typical)
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
-        if run.dtype == "float32" and run.model(number) is not None and typical is None:
-            measure = partial(_by_float32_first, subject.oracle)
-        if run.model(number) is None and not run.data.whole:
-            method = "exact oracle"
-        elif run.data.whole:
+        if run.data.whole:
             method = "whole numbers"
+        elif run.model(number) is None:
+            method = "exact oracle"
+        elif run.dtype == "float32" and typical is None:
+            measure = partial(_by_float32_first, subject.oracle)
         if _is_large_product(run) and not run.data.whole:
             product = _check_by_freivalds(run, sources, right_inputs)
             if product is not None and product.passed:

@@ -10,18 +10,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..arrays.dtypes import as_dtype
 from ..arrays.runtimes.known import check_backend, check_platform
-from ..arrays.text import parse_mesh, parse_spec
-from ..base.errors import FileError, InvalidArgumentError, argument
+from ..base.errors import FileError
 from ..runs.places.slurm import ASKED, Slurm
 from ..runs.places.slurm_jobs import COMMENT, Command, check_once, check_possible, number_of
 from ..runs.queued.job import Job, Listener, check_size
 from .programs.find import find_case
-from .request import CheckRequest, write_request
-from .run import compare
+from .request import USUAL, CheckRequest, write_request
+from .run import compare, request_of
 
 if TYPE_CHECKING:
     from ..runs.queued.client import Client
@@ -67,7 +65,7 @@ def batch_folder() -> Path:
     )
 
 
-def slurm_command(place: Mapping[str, object], settings: Mapping[str, object]) -> Command:
+def slurm_command(place: Mapping[str, object], settings: Mapping[str, Any]) -> Command:
     """The ``sbatch`` command of a cross-check.
 
     Args:
@@ -84,7 +82,7 @@ def slurm_command(place: Mapping[str, object], settings: Mapping[str, object]) -
     check_once(asked, target.options)
     check_possible(target.options, array=True)
     variables = {f"PYREACTANT_{name.upper()}": str(value) for name, value in settings.items()}
-    _check(variables)
+    _check(settings)
     output = variables.get("PYREACTANT_OUTPUT")
     if output is not None:
         variables["PYREACTANT_OUTPUT"] = output = str(Path(output).absolute())
@@ -99,25 +97,18 @@ def slurm_command(place: Mapping[str, object], settings: Mapping[str, object]) -
     return Command(argv, variables)
 
 
-def _check(variables: Mapping[str, str]) -> None:
+def _check(settings: Mapping[str, Any]) -> None:
     """Check here what main.sbatch would find wrong only after waiting in the queue."""
-    for name in re.split("[, ]+", variables.get("PYREACTANT_BACKENDS", "jax").strip(", ")):
+    for name in re.split("[, ]+", settings.get("backends", "jax").strip(", ")):
         check_backend(name)
-    for name in variables.get("PYREACTANT_PROGRAMS", "").split():
-        if ":" not in name and not name.startswith("-"):  # others are imported where they run
+    if (platform := settings.get("platform")) is not None:
+        check_platform(platform)
+    names = [name for name in settings.get("programs", "").split() if not name.startswith("-")]
+    for name in names:
+        if ":" not in name:  # others are imported where they run
             find_case(name)
-    if int(variables.get("PYREACTANT_SIZE", 1)) < 1:
-        raise InvalidArgumentError(
-            f"{argument('size')} must be 1 or more, got {variables['PYREACTANT_SIZE']}"
-        )
-    for name, check in (
-        ("PLATFORM", check_platform),
-        ("MESH", parse_mesh),
-        ("SPEC", parse_spec),
-        ("DTYPE", as_dtype),
-    ):
-        if (value := variables.get(f"PYREACTANT_{name}")) is not None:
-            check(value)
+    given = {name: settings.get(name) for name in ("size", "dtype", "mesh", "spec")}
+    request_of(names or "matmul", coverage=USUAL, **given)
 
 
 def _python(script: Path) -> dict[str, str]:

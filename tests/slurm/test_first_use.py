@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant import InvalidArgumentError
+from pyreactant import InvalidArgumentError, ShardingError
 from pyreactant.check.places import slurm_command
 from pyreactant.runs.supervisor.options import RunOptions
 from tests.harness import REPOSITORY, environment
@@ -106,6 +106,15 @@ def test_unknown_runtimes() -> None:
             slurm_command({}, {"backends": text})
     for text in ("jax", "jax,reactant", "jax reactant", "jax, reactant"):
         slurm_command({}, {"backends": text})
+
+
+def test_specs_of_several_inputs() -> None:
+    command = slurm_command({}, {"spec": "x,y;y,x"})
+    assert command.settings["PYREACTANT_SPEC"] == "x,y;y,x"
+    with pytest.raises(ShardingError, match="cannot read partition spec ''"):
+        slurm_command({}, {"spec": "x;;"})
+    with pytest.raises(InvalidArgumentError, match="size must be 1 or more, got 0"):
+        slurm_command({}, {"size": 0})
 
 
 def test_what_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:

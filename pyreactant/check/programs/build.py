@@ -84,15 +84,15 @@ class Subscripts:
     def layouts(self, mesh: Mesh, n: int) -> Iterator[Layout]:
         """As `Case.candidates`: each label is sharded in the same way in every array."""
         labels = self.cut or "".join(dict.fromkeys("".join((*self.inputs, *self.outputs))))
-        for cuts in assignments(labels, mesh):
+        for cuts in _assignments(labels, mesh):
             ins, outs = (
-                tuple(spec(subscripts, cuts) for subscripts in group)
+                tuple(_spec(subscripts, cuts) for subscripts in group)
                 for group in (self.inputs, self.outputs)
             )
             yield Layout(ins, outs)
 
 
-def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
+def _assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
     """Assignments of a mesh's axes to two labels, to one label, and to none.
 
     Axes beyond the second stay with the second, so that the number of assignments depends on the
@@ -111,7 +111,7 @@ def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
     yield {}
 
 
-def spec(subscripts: str, cuts: Assignment) -> Spec:
+def _spec(subscripts: str, cuts: Assignment) -> Spec:
     """The partition spec of an array with these subscripts."""
     return tuple(as_entry(cuts.get(label, ())) for label in subscripts)
 

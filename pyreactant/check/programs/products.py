@@ -5,7 +5,7 @@ from typing import Any
 
 from ...arrays.mesh import Mesh
 from ...arrays.sharding import Index
-from .build import NUMBERS, Subscripts, assignments, spec, subscript_case
+from .build import NUMBERS, Subscripts, subscript_case
 from .case import PRODUCT, Inputs, Layout, Oracle, Shape, default_spec
 
 
@@ -54,11 +54,6 @@ def gram(x: Any) -> Any:
     return x.T @ x
 
 
-def _gram_candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
-    for cuts in assignments("kij", mesh):
-        yield Layout((spec("ki", cuts),), (spec("ij", cuts),))
-
-
 def _gram_needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
     """The columns from the first to the last that a block needs."""
     left, right = index
@@ -80,10 +75,8 @@ GRAM = subscript_case(
     gram,
     dtypes=NUMBERS,
     domain=PRODUCT,
-    candidates=_gram_candidates,
     needs=_gram_needs,
     oracle=Oracle(_gram_block),
-    contracted=lambda output: ((0, 0),),
     factors=((0, True), (0, False)),
 )
 

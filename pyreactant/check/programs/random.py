@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays.sharding import Index
 from .build import Subscripts, subscript_case
-from .case import Input, Inputs, Oracle, Output
+from .case import Input, Inputs, Oracle
 
 
 def random_fill(keys: Any) -> Any:
@@ -46,10 +46,6 @@ def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
     return (Input("keys", (n,), "uint32", kind="indices", high=2**32 - 1),)
 
 
-def _outputs(n: int, dtype: str) -> tuple[Output, ...]:
-    return (Output((n, n), "float32"),)
-
-
 def _block(output: int, index: Index, inputs: Inputs) -> Any:
     return _fill(inputs.read(0, (index[0],)), index[1])
 
@@ -61,7 +57,6 @@ RANDOM_FILL = subscript_case(
     random_fill_oracle,
     dtypes=("float32",),
     inputs=_inputs,
-    outputs=_outputs,
     oracle=Oracle(_block),
     exact=True,
 )

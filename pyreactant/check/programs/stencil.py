@@ -1,6 +1,5 @@
 """The heat equation on a plate with cold edges: a five-point stencil in a loop."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,10 +56,6 @@ def _block(output: int, index: Index, inputs: Inputs) -> Any:
     return heat_oracle(inputs.read(0, need))[within(index, need)]
 
 
-def _static(size: int) -> Mapping[str, Any]:
-    return {"steps": STEPS}
-
-
 HEAT = subscript_case(
     heat,
     "heat equation, five-point stencil in a loop",
@@ -71,5 +66,5 @@ HEAT = subscript_case(
     needs=_needs,
     oracle=Oracle(_block),
     lost_bits=15,
-    static=_static,
+    static=lambda size: {"steps": STEPS},
 )
