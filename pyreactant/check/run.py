@@ -462,37 +462,33 @@ def compare_gradients(
         request: The request of the cross-check.
         modules: Folder of modules to use in place of Julia, if it is a path.
     """
-    folder = None if modules is None or isinstance(modules, bool) else Path(modules)
+    folder = Path(modules) if isinstance(modules, (str, Path)) else None
     results: list[GradientResult] = []
     for program, name in zip(request.programs, request.names, strict=True):
         case = find_case(program)
-        if _has_both_bodies(case):
-            results += _gradients_of(request, program, name, case, folder)
+        if not _has_both_bodies(case):
+            continue
+        question = {
+            "program": asdict(program) if isinstance(program, Program) else program,
+            "size": request.size or case.default_size,
+            "dtype": request.dtype or case.dtypes[0],
+            "seed": request.seed,
+            "module": None if folder is None else str(folder / f"{name}.mlir"),
+            "gradient": GRADIENTS.get(name),
+        }
+        try:
+            reply = ask_child(
+                "pyreactant.check.gradients_child",
+                {**environment_of_julia(), "JAX_PLATFORMS": "cpu"},
+                question,
+                timeout=_TIMEOUT,
+                activity=Activity(f"the gradient of {name}", "differentiates", "XLA"),
+            )
+        except PyReactantError as error:
+            reply = {"failed": str(error)}
+        if "failed" in reply:
+            results.append(GradientResult(name, "", "", text=reply["failed"]))
+        else:
+            about = {"program": name, "text": ""}
+            results += [GradientResult.from_dict(result | about) for result in reply["results"]]
     return tuple(results)
-
-
-def _gradients_of(
-    request: CheckRequest, program: str | Program, name: str, case: Case, folder: Path | None
-) -> list[GradientResult]:
-    question = {
-        "program": asdict(program) if isinstance(program, Program) else program,
-        "size": request.size or case.default_size,
-        "dtype": request.dtype or case.dtypes[0],
-        "seed": request.seed,
-        "module": None if folder is None else str(folder / f"{name}.mlir"),
-        "gradient": GRADIENTS.get(name),
-    }
-    try:
-        reply = ask_child(
-            "pyreactant.check.gradients_child",
-            {**environment_of_julia(), "JAX_PLATFORMS": "cpu"},
-            question,
-            timeout=_TIMEOUT,
-            activity=Activity(f"the gradient of {name}", "differentiates", "XLA"),
-        )
-    except PyReactantError as error:
-        reply = {"failed": str(error)}
-    if "failed" in reply:
-        return [GradientResult(name, "", "", text=reply["failed"])]
-    about = {"program": name, "text": ""}
-    return [GradientResult.from_dict(result | about) for result in reply["results"]]
