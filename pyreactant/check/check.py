@@ -29,7 +29,7 @@ from .bounds.sight import COARSE, FINE, combined, count_wrong, total
 from .bounds.tracked import UnknownOperationError
 from .bounds.typical import Typical, TypicalVerdict
 from .bounds.verdict import BY_FLOAT32, Verdict, join
-from .execute import CaseRun, digest
+from .execute import PRECISION, CaseRun, digest
 from .faults.alteration import Cuts
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.operations import Operations
@@ -427,11 +427,11 @@ def _check_by_freivalds(
         if not processes_where(any(name not in right_inputs for name in names)):
             left, right = (run.arrays[name] for name in names)
             turned = run.case.factors[0][1], run.case.factors[1][1]
-            model = model_of(product, both, run.precision, run.random)
+            model = model_of(product, both, PRECISION, run.random)
             verdict = check_on_devices((left, right), product, model, turned)
             if verdict is not None:
                 return verdict
-    tolerance = tolerance_of(product, x.shape[1], both, run.precision, random=run.random)
+    tolerance = tolerance_of(product, x.shape[1], both, PRECISION, random=run.random)
     return freivalds(x, y, product, both, tolerance)
 
 

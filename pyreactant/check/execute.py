@@ -28,6 +28,9 @@ from .inputs import ORDINARY_SET, InputSet, sources
 from .programs.case import Case, Layout, default_spec
 from .records.verdict import ArrayPlan
 
+PRECISION = "highest"
+"""Precision of the products of all programs of a cross-check."""
+
 _BEFORE = 1 << 32
 """Added to the stream number for the inputs of the calls before the checked one."""
 
@@ -42,7 +45,6 @@ class CaseRun:
         dtype: Requested element type.
         seed: Seed of the inputs.
         layout: Partition specs of inputs and outputs.
-        precision: Precision of products: "default", "high" or "highest".
         compiled: The compiled program.
         plans: Required shape, dtype and sharding by array name ("input 0", ..., "output 0", ...).
             `diagnose` takes them, and records contain them.
@@ -64,7 +66,6 @@ class CaseRun:
     dtype: str
     seed: int
     layout: Layout
-    precision: str
     compiled: Compiled
     plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
     arrays: Mapping[str, ShardedArray] = field(default_factory=dict)
@@ -104,7 +105,7 @@ class CaseRun:
             dtype,
             platform=devices()[0].platform,
             kind=devices()[0].kind,
-            precision=self.precision,
+            precision=PRECISION,
             partials=self._cut_over(output),
             random=self.random,
             sums_in=self.case.domain.sums_in,
@@ -141,7 +142,6 @@ def run_case(
     seed: int = 0,
     mesh: Mesh | None = None,
     layout: Layout | None = None,
-    precision: str = "highest",
     calls: int = 3,
     typical: float = 0.0,
     check: str | None = None,
@@ -159,7 +159,6 @@ def run_case(
         seed: Seed of the inputs, 0 or more.
         mesh: None means all devices, as square as their number allows.
         layout: One of ``case.layouts(mesh)``; None means the first.
-        precision: "default", "high" or "highest".
         calls: Number of timed calls, 1 or more, including the checked one.
         typical: Standard deviations of rounding that a result may be off; 0 for no such limit.
         check: Where a large product is checked (`product.on_devices`); None chooses by platform.
@@ -176,7 +175,7 @@ def run_case(
     start = time.perf_counter()
     args, _ = _place(sources(case.inputs(size, dtype), seed, first=_BEFORE), shardings)
     placed = time.perf_counter()
-    compiled = _compile(case, size, args, mesh, layout, precision)
+    compiled = _compile(case, size, args, mesh, layout)
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
     bits, times = [], []
     for _ in range(max(2, calls)):
@@ -190,7 +189,6 @@ def run_case(
         dtype=dtype,
         seed=seed,
         layout=layout,
-        precision=precision,
         compiled=compiled,
         repeats=_repeats(bits, 1),
         typical=typical,
@@ -303,11 +301,11 @@ def _read_and_digest(source: Source, by_block: dict[str, str], index: Index) -> 
 
 
 def _compile(
-    case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout, precision: str
+    case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout
 ) -> Compiled:
     given = case.arguments(args)
     how = functools.partial(
-        compile, case.program, *given, precision=precision, static=case.static(size)
+        compile, case.program, *given, precision=PRECISION, static=case.static(size)
     )
     specs = layout.out_specs
     if not specs:

@@ -32,7 +32,7 @@ from ..base.imports import users_place
 from ..base.steps import step, told_to
 from ..process import supervised
 from .check import check_all, processes_where
-from .execute import CaseRun, run_again, run_case
+from .execute import PRECISION, CaseRun, run_again, run_case
 from .inputs import ORDINARY, input_sets
 from .programs import Case, find_case
 from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
@@ -280,7 +280,7 @@ def _run(
         inputs=run.digests,
         oracle=case.oracle is not None,
         exact=run.exact,
-        precision=run.precision,
+        precision=PRECISION,
         seconds={**run.seconds, "check": checked, "further sets": more},
         plans=run.plans,
         blocks=tuple(blocks),

@@ -72,7 +72,6 @@ def test_times_and_plans_are_told(product: CaseRun) -> None:
     assert set(product.seconds) == {"place", "compile", "call", "calls"}
     assert len(product.seconds["calls"]) == 2
     assert product.plans["output 0"].shape == (32, 32)
-    assert product.precision == "highest"
 
 
 def a_verdict() -> BlockVerdict:

@@ -103,7 +103,6 @@ def _lowered(request: Request) -> dict[str, Any]:
         dtype=dtype,
         seed=request["seed"],
         layout=layout,
-        precision="highest",
         compiled=compiled,
         plans=plans,
         data=data,

@@ -31,7 +31,7 @@ from ...base.document.parts import (
 )
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
-from .data import NOT_RUN, ProgramRow, ReportData, Result, RunFacts
+from .data import NOT_RUN, WRONG, ProgramRow, ReportData, Result, RunFacts, SetResult
 from .results import percent
 from .text import (
     NONE,
@@ -39,7 +39,6 @@ from .text import (
     overview,
     problems,
     ratio_text,
-    rows_of,
     verdict,
 )
 
@@ -135,7 +134,11 @@ def _program(number: int, row: ProgramRow) -> Folded:
     further = Table(
         f"Further inputs of {row.program}",
         ["runtime", "inputs", "type and sharding", "elements", "checked"],
-        rows_of(row),
+        [
+            [r.runtime, each.inputs, f"{each.dtype} {each.specs}", each.text, _checked_text(each)]
+            for r in row.results
+            for each in r.sets
+        ],
     )
     drawn = [figure for result in row.results for figure in _figures(row, result)]
     return Folded(
@@ -151,6 +154,22 @@ def _program(number: int, row: ProgramRow) -> Folded:
         id=f"program-{number}",
         open=not row.passed,
     )
+
+
+def _checked_text(result: SetResult) -> str:
+    """How results of a set were checked, and how far they were off."""
+    if result.outcome == WRONG:
+        return f"wrong: {result.kind}"
+    values = result.values
+    if values.error == 0:
+        how = {"exact oracle": "equal bits", "whole numbers": "equal numbers"}
+        text = how.get(values.method, "no error")
+    else:
+        text = f"{values.ratio:.2g} of {'the estimate' if values.estimated else 'allowed'}"
+        text += f", sees errors above {percent(result.sensitivity)}"
+    if values.non_finite:
+        text += f", {values.non_finite} NaN or infinities in place"
+    return text
 
 
 def _tolerance(row: ProgramRow) -> str:

@@ -322,37 +322,6 @@ def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _checked_text(result: SetResult) -> str:
-    """How results of a set were checked, and how far they were off."""
-    if result.outcome == WRONG:
-        return f"wrong: {result.kind}"
-    values = result.values
-    if values.error == 0:
-        how = {"exact oracle": "equal bits", "whole numbers": "equal numbers"}
-        text = how.get(values.method, "no error")
-    else:
-        text = f"{values.ratio:.2g} of {'the estimate' if values.estimated else 'allowed'}"
-        text += f", sees errors above {percent(result.sensitivity)}"
-    if values.non_finite:
-        text += f", {values.non_finite} NaN or infinities in place"
-    return text
-
-
-def rows_of(row: ProgramRow) -> list[tuple[str, ...]]:
-    """The further sets of a program, for a table: runtime, inputs, problem, elements, result."""
-    return [
-        (
-            result.runtime,
-            of_set.inputs,
-            f"{of_set.dtype} {of_set.specs}",
-            of_set.text,
-            _checked_text(of_set),
-        )
-        for result in row.results
-        for of_set in result.sets
-    ]
-
-
 def _summary(report: ReportData) -> Iterator[Table]:
     """For each set of inputs: how many programs passed it, and in how many runs of what."""
     if any(result.sets for row in report.rows for result in row.results):
