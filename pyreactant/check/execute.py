@@ -352,7 +352,8 @@ def _check_outputs(run: CaseRun) -> None:
     if case.outputs is not None:
         planned = case.outputs(run.size, run.dtype)
         right = [[f"{name}{list(array.shape)}" for name in array.dtypes] for array in planned]
-        names = [f"{_names(array.dtypes)}{list(array.shape)}" for array in planned]
+        types = ["integers" if len(a.dtypes) > 2 else " or ".join(a.dtypes) for a in planned]
+        names = [f"{name}{list(a.shape)}" for name, a in zip(types, planned, strict=True)]
     elif case.program.out_dtypes:
         got = [plan.dtype for plan in plans]
         right = [[name] for name in case.program.out_dtypes]
@@ -365,11 +366,6 @@ def _check_outputs(run: CaseRun) -> None:
             f"from its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the "
             "same, or give Program(..., out_dtypes=) with one element type for each result"
         )
-
-
-def _names(dtypes: tuple[str, ...]) -> str:
-    """Element types for a message."""
-    return "integers" if len(dtypes) > 2 else " or ".join(dtypes)
 
 
 def _by_name(what: str, items: Sequence[Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_every_device_has_a_verdict_for_every_array(product: CaseRun) -> None:
     inputs, outputs = check_inputs(product), check_blocks(product)
     names = [verdict.array for verdict in (*inputs, *outputs)]
     assert names == ["input 0"] * 8 + ["input 1"] * 8 + ["output 0"] * 8
-    assert all(verdict.passed and verdict.placed for verdict in (*inputs, *outputs))
+    assert all(v.passed and v.index == v.expected_index for v in (*inputs, *outputs))
     assert {verdict.values.method for verdict in inputs} == {"digest"}
     assert {verdict.values.method for verdict in outputs} == {"oracle"}
     values = [verdict.values for verdict in outputs]

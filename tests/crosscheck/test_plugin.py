@@ -24,5 +24,6 @@ def test_every_block_is_right(name: str) -> None:
     assert "cpu_plugin" in str(jax.config.jax_platforms)
     case = find_case(name)
     run = run_case(case, size=case.size_for(MESH), mesh=MESH, calls=1)
-    wrong = [block for block in check_all(run) if not (block.passed and block.placed)]
-    assert not wrong, wrong
+    for block in check_all(run):
+        assert block.passed, block
+        assert block.index == block.expected_index, block

@@ -105,11 +105,6 @@ class BlockVerdict(Plain):
         """The likeliest kind of fault; None if the block passed."""
         return self.kinds[0] if self.kinds else None
 
-    @property
-    def placed(self) -> bool:
-        """Whether the runtime reports the required index."""
-        return self.index == self.expected_index
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return Plain.to_dict(self) | {"passed": self.passed}

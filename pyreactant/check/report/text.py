@@ -125,9 +125,11 @@ def _failed_runs(report: ReportData) -> str:
 
 
 def text_parts(report: ReportData) -> Iterator[Paragraph | Table]:
-    """What a terminal shows: the table, one line per problem, and the verdict."""
+    """What a terminal shows: the tables, one line per problem, and the verdict."""
     yield _table(report)
-    yield from _summary(report)
+    if any(result.sets for row in report.rows for result in row.results):
+        head = ["inputs", "programs", "right", "element types", "checked"]
+        yield Table("", head, list(_summary_rows(report)), wraps=True)
     told = problems(report)
     for number, row in enumerate(report.rows):
         yield from (Paragraph(f"  {row.program}{rest}", "bad") for n, rest in told if n == number)
@@ -322,14 +324,8 @@ def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _summary(report: ReportData) -> Iterator[Table]:
-    """For each set of inputs: how many programs passed it, and in how many runs of what."""
-    if any(result.sets for row in report.rows for result in row.results):
-        head = ["inputs", "programs", "right", "element types", "checked"]
-        yield Table("", head, list(_summary_rows(report)), wraps=True)
-
-
 def _summary_rows(report: ReportData) -> Iterator[tuple[str, ...]]:
+    """For each set of inputs: how many programs passed it, and in how many runs of what."""
     for name in SETS:
         checked = [
             (row, result)
