@@ -84,10 +84,11 @@ class CaseRun:
             before: Whether to return those of the calls before the checked one.
         """
         inputs = self.case.inputs(self.size, self.dtype)
-        if before and self.before is None:
+        if not before:
+            return sources(inputs, self.seed, self.data)
+        if self.before is None:
             return sources(inputs, self.seed, self.data, first=_BEFORE)
-        data = self.before if before and self.before is not None else self.data
-        return sources(inputs, self.seed, data)
+        return sources(inputs, self.seed, self.before)
 
     @property
     def random(self) -> bool:
