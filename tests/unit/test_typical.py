@@ -246,3 +246,5 @@ def test_the_option_and_the_statement() -> None:
     with pytest.raises(InvalidArgumentError, match="sums_in= must be 'float32' or 'result'"):
         pr.Domain(sums_in="bfloat16")
     assert Model.of("bfloat16", sums_in="result").sum_roundoff > 2.0**-9
+    cast = Model.of("float32", sums_in="result").cast(np.dtype("float16"))
+    assert cast.sum_roundoff == Model.of("float16", sums_in="result").sum_roundoff > 2.0**-12

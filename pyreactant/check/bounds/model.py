@@ -150,6 +150,7 @@ class Model:
             have random signs. Never assumed for a user's program.
         platform: "cpu", "gpu" or "tpu".
         kind: The vendor's name of the device, which tells TPU generations apart.
+        sums_in: Type of the running sums of numbers of two bytes: `Domain.sums_in`.
     """
 
     dtype: np.dtype[Any]
@@ -161,6 +162,7 @@ class Model:
     short_function: float = _SHORT_FUNCTION
     platform: str = "cpu"
     kind: str = ""
+    sums_in: str = "float32"
 
     @classmethod
     def of(
@@ -183,7 +185,7 @@ class Model:
             precision: Requested precision of products; None means "default".
             partials: Most devices that share a sum.
             random: Whether sums run over data without structure.
-            sums_in: Type of the running sums of numbers of two bytes: `Domain.sums_in`.
+            sums_in: As the attribute.
         """
         numbers = as_dtype(dtype)
         own = float(finfo(numbers).eps) / 2 + _ORACLE
@@ -203,6 +205,7 @@ class Model:
             short_function=functions,
             platform=platform,
             kind=kind,
+            sums_in=sums_in,
         )
 
     def cast(self, dtype: np.dtype[Any]) -> "Model":
@@ -219,6 +222,7 @@ class Model:
             kind=self.kind,
             partials=self.partials,
             random=self.random,
+            sums_in=self.sums_in,
         )
 
     @property
