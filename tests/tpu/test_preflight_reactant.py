@@ -41,7 +41,7 @@ VERSIONS = {"julia": "1.12.6", "Reactant": "0.2.280"}
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The answer of the child that lowers; a test reads the request from "asked"."""
-    answer: dict[str, Any] = {"text": TEXT, "versions": VERSIONS}
+    answer: dict[str, Any] = {"text": TEXT, "results": None, "versions": VERSIONS}
 
     def ask(module: str, environ: Any, question: Any, **rest: Any) -> dict[str, Any]:
         answer["asked"] = question
