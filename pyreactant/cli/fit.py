@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,6 @@ from ..arrays.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse
 from ..base.counted import counted
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
-from ..base.slices.generations import GIB, shape_text
 from ..base.steps import step
 from .command import (
     Beside,
@@ -122,6 +121,8 @@ def _parts(slice_: "Topology") -> "Iterator[Part]":
 
 
 def _rows(slice_: "Topology") -> list[tuple[str, str]]:
+    from ..base.slices.generations import GIB, shape_text
+
     rings = [axis for axis, ring in zip("xyz", slice_.wraparound, strict=False) if ring]
     peaks = (f"{flops / 1e12:g} TFLOP/s {dtype}" for dtype, flops in slice_.peak_flops.items())
     ici = (
@@ -157,28 +158,32 @@ def _rows(slice_: "Topology") -> list[tuple[str, str]]:
     ]
 
 
-_COLUMNS: "dict[str, Callable[[Topology], object]]" = {
-    "slice": lambda slice_: slice_.name,
-    "ICI shape": lambda slice_: shape_text(slice_.shape),
-    "chips": lambda slice_: slice_.chips,
-    "cores": lambda slice_: slice_.cores,
-    "VMs": lambda slice_: slice_.hosts,
-    "chips\nper VM": lambda slice_: slice_.chips_per_host,
-    "JAX\ndevices": lambda slice_: slice_.devices,
-    "devices per\nprocess": lambda slice_: slice_.devices_per_process,
-    "HBM\nper chip": lambda slice_: f"{slice_.hbm_bytes_per_chip / GIB:g} GiB",
-    "bf16\nper chip": lambda slice_: f"{slice_.peak_flops['bfloat16'] / 1e12:g} T",
-    "runtime version": lambda slice_: slice_.runtime_version or "-",
-}
+def _columns(slice_: "Topology") -> dict[str, object]:
+    from ..base.slices.generations import GIB, shape_text
+
+    return {
+        "slice": slice_.name,
+        "ICI shape": shape_text(slice_.shape),
+        "chips": slice_.chips,
+        "cores": slice_.cores,
+        "VMs": slice_.hosts,
+        "chips\nper VM": slice_.chips_per_host,
+        "JAX\ndevices": slice_.devices,
+        "devices per\nprocess": slice_.devices_per_process,
+        "HBM\nper chip": f"{slice_.hbm_bytes_per_chip / GIB:g} GiB",
+        "bf16\nper chip": f"{slice_.peak_flops['bfloat16'] / 1e12:g} T",
+        "runtime version": slice_.runtime_version or "-",
+    }
 
 
 def _table(slices: "list[Topology]") -> "Table":
     from ..base.document.parts import Table
 
+    columns = [_columns(slice_) for slice_ in slices]
     words = ("slice", "ICI shape", "runtime version")
-    numbers = [place for place, column in enumerate(_COLUMNS) if column not in words]
-    rows = [[str(value(slice_)) for value in _COLUMNS.values()] for slice_ in slices]
-    return Table("", list(_COLUMNS), rows, numbers)
+    numbers = [place for place, column in enumerate(columns[0]) if column not in words]
+    rows = [[str(value) for value in row.values()] for row in columns]
+    return Table("", list(columns[0]), rows, numbers)
 
 
 PREFLIGHT_EXAMPLES = examples(
