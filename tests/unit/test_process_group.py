@@ -1,5 +1,6 @@
 """The process group: arguments win over the environment; incomplete or bad values raise."""
 
+import socket
 from typing import Any
 
 import hypothesis.strategies as st
@@ -8,7 +9,9 @@ from hypothesis import given
 
 import pyreactant as pr
 from pyreactant.process.group import ProcessGroup, port_of, resolve
+from pyreactant.process.group.coordinator import check_coordinator
 from pyreactant.process.group.group import join_address, split_address
+from tests.harness import free_port
 
 ENVIRONMENT = {
     "PYREACTANT_NUM_PROCESSES": "4",
@@ -170,3 +173,9 @@ def test_any_address_is_read_or_explained(text: str) -> None:
         return
     assert host
     assert 0 < port < 65536
+
+
+def test_the_check_of_a_port_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that waits for a listener would go on, and find none."""
+    monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("it listens"))
+    check_coordinator(ProcessGroup(2, 0, f"127.0.0.1:{free_port()}"), 5.0)

@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import (
     FileError,
@@ -136,7 +137,7 @@ def _key_file() -> Path:
 def check_coordinator(group: ProcessGroup, timeout: float) -> None:
     """Check that the processes of the run can meet at the coordinator's address.
 
-    Process 0 listens on the port as a test; the other processes wait until something listens there.
+    Process 0 binds the port as a test; the other processes wait until something listens there.
 
     Args:
         group: The processes of the run, at least two.
@@ -162,8 +163,8 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
         _wait_for_listener(group, timeout, deadline)
         return
     try:
-        for listener in listen(group.coordinator_address):
-            listener.close()
+        for bound in _bind(group.coordinator_address):  # one that listened would look like the run
+            bound.close()
     except OSError as error:
         raise PortTakenError(
             f"process 0 must listen on port {port} of this machine, but it cannot be bound "
@@ -234,6 +235,19 @@ def listen(address: str) -> list[socket.socket]:
     Raises:
         OSError: The port is in use, or the host does not resolve.
     """
+    listeners = _bind(address)
+    try:
+        for listener in listeners:
+            listener.setblocking(False)
+            listener.listen(_BACKLOG)
+    except OSError:
+        _close(listeners)
+        raise
+    return listeners
+
+
+def _bind(address: str) -> list[socket.socket]:
+    """The sockets of `listen`, which do not listen yet."""
     host, port = split_address(address)
     infos = socket.getaddrinfo(
         host if is_loopback(address) else None,
@@ -241,22 +255,38 @@ def listen(address: str) -> list[socket.socket]:
         type=socket.SOCK_STREAM,
         flags=socket.AI_PASSIVE,
     )
-    listeners: list[socket.socket] = []
+    bound: list[socket.socket] = []
     unusable: OSError | None = None
     for family, where in dict.fromkeys((info[0], info[4]) for info in infos):
         try:
-            listeners.append(socket.create_server(where, family=family, backlog=_BACKLOG))
+            bound.append(_bound(family, where))
         except OSError as error:
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                for listener in listeners:
-                    listener.close()
+                _close(bound)
                 raise
             unusable = error  # such as ::1 in /etc/hosts of a machine without IPv6
-    if not listeners:
+    if not bound:
         raise unusable or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-    for listener in listeners:
-        listener.setblocking(False)
-    return listeners
+    return bound
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for one in sockets:
+        one.close()
+
+
+def _bound(family: int, where: Any) -> socket.socket:
+    """A socket as `socket.create_server` makes it, before it listens."""
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(where)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def is_loopback(address: str) -> bool:
@@ -309,8 +339,10 @@ def _wait_for_listener(group: ProcessGroup, timeout: float, deadline: float) -> 
     address = split_address(group.coordinator_address)
     while True:
         try:
-            socket.create_connection(address, timeout=5).close()
-            return
+            with socket.create_connection(address, timeout=5) as connection:
+                # Where nobody listens, a connection from this very port is one with itself.
+                if connection.getsockname() != connection.getpeername():
+                    return
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise RendezvousError(
