@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -94,10 +95,12 @@ def until(
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on now, below those that Linux gives to connections and other tests."""
+    while True:
+        port = 10_000 + secrets.randbelow(22_768)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def environment(**settings: str) -> dict[str, str]:
