@@ -97,7 +97,7 @@ def until(
 def free_port() -> int:
     """A port nobody listens on now, below those that Linux gives to connections and other tests."""
     while True:
-        port = 10_000 + secrets.randbelow(22_768)
+        port = 20_000 + secrets.randbelow(12_768)  # Ray has 10002 to 19999 for itself
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
