@@ -3,12 +3,13 @@
 import contextlib
 import errno
 import gc
+import importlib
 import io
 import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,43 +33,56 @@ from ..base.steps import Level
 from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
 from . import shells
-from .bisect import BISECT_EXAMPLES, bisect
-from .burnin import app as burnin
-from .checkpoints import app as checkpoints
 from .command import App, Group, examples
-from .crosscheck import (
-    COMPARE_EXAMPLES,
-    CROSSCHECK_EXAMPLES,
-    CrosscheckCommand,
-    compare,
-    crosscheck,
-)
-from .fit import (
-    PLAN_EXAMPLES,
-    PREFLIGHT_EXAMPLES,
-    TOPOLOGY_EXAMPLES,
-    plan,
-    preflight,
-    topology,
-)
-from .jobs import app as jobs
-from .machine import (
-    DOCTOR_EXAMPLES,
-    EXPLAIN_EXAMPLES,
-    SETUP_EXAMPLES,
-    doctor,
-    explain,
-    prefs,
-    setup,
-)
-from .matmul import EXAMPLES as MATMUL_EXAMPLES
-from .matmul import matmul
-from .run import RUN_EXAMPLES, RunCommand, run
-from .tpu import app as tpu
+
+_MODULE_OF = {
+    "matmul": "matmul",
+    "run": "run",
+    "jobs": "jobs",
+    "crosscheck": "crosscheck",
+    "compare": "crosscheck",
+    "bisect": "bisect",
+    "preflight": "fit",
+    "plan": "fit",
+    "topology": "fit",
+    "checkpoints": "checkpoints",
+    "burnin": "burnin",
+    "tpu": "tpu",
+    "explain": "machine",
+    "doctor": "machine",
+    "setup": "machine",
+    "prefs": "machine",
+}
+"""The module whose `app` is a group of commands, or has a command of that name."""
+
+
+class Commands(Mapping[str, Any]):
+    """All commands by name. The module of one is loaded when it is looked up, and no others."""
+
+    def __init__(self, loaded: Mapping[str, Any]) -> None:
+        self._loaded = dict(loaded)
+        self._names = [*_MODULE_OF, *loaded]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            module = importlib.import_module(f".{_MODULE_OF[name]}", __package__)
+            group = typer.main.get_group(module.app)
+            self._loaded[name] = group if group.name == name else group.commands[name]
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Root(Group):
     """All commands; typer would end without a word after Ctrl-C, and with 1 at a closed pipe."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Commands(self.commands)
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the command line; --help prints here."""
@@ -115,30 +129,11 @@ app = App(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="Run sharded array programs on many processes, on JAX and Reactant.jl, and check them.",
     epilog="Exit codes: 0 success, 1 a program failed, 2 usage error, 3 a requirement is missing, "
     "4 rendezvous failed, 5 a result is wrong or a program does not fit, 6 a process was lost, "
     "7 timeout, 8 Cloud TPU refused the request, 130 interrupted, 141 nobody reads the output.",
 )
-app.command(epilog=MATMUL_EXAMPLES)(matmul)
-app.command(cls=CrosscheckCommand, epilog=CROSSCHECK_EXAMPLES)(crosscheck)
-app.command(epilog=COMPARE_EXAMPLES)(compare)
-app.command(epilog=BISECT_EXAMPLES)(bisect)
-app.command(epilog=EXPLAIN_EXAMPLES)(explain)
-app.command(epilog=DOCTOR_EXAMPLES)(doctor)
-app.command(epilog=SETUP_EXAMPLES)(setup)
-app.add_typer(prefs, name="prefs")
-app.command(
-    cls=RunCommand, context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES
-)(run)
-app.add_typer(jobs, name="jobs")
-app.add_typer(checkpoints, name="checkpoints")
-app.add_typer(burnin, name="burnin")
-app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
-app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
-app.command(epilog=PLAN_EXAMPLES)(plan)
-app.add_typer(tpu, name="tpu")
 
 
 def _version(requested: bool) -> None:

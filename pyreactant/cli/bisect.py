@@ -9,15 +9,18 @@ from typing import Annotated
 import typer
 
 from ..base.errors import InvalidArgumentError
-from .command import AsJson, duration, examples
+from .command import App, AsJson, duration, examples
 
-BISECT_EXAMPLES = examples(
-    "pyreactant bisect check",
-    "pyreactant bisect mymodule:program --bad platform=gpu",
-    "pyreactant bisect mymodule:program --good jax==0.10.2 --bad jax==0.12.0.1",
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        "pyreactant bisect check",
+        "pyreactant bisect mymodule:program --bad platform=gpu",
+        "pyreactant bisect mymodule:program --good jax==0.10.2 --bad jax==0.12.0.1",
+    )
 )
-
-
 def bisect(
     what: Annotated[
         str,

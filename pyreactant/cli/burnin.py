@@ -46,6 +46,7 @@ class _WithDefault(Group):
 
 
 app = App(
+    name="burnin",
     cls=_WithDefault,
     help="Test devices and links before a run; without a command: run.",
     epilog=examples(

@@ -12,6 +12,7 @@ from ..base.errors import MismatchError
 from .command import App, AsJson, examples
 
 app = App(
+    name="checkpoints",
     no_args_is_help=True,
     help="Checkpoints in Orbax's format.",
     epilog=examples(

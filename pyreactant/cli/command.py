@@ -525,9 +525,10 @@ def made_option(keyword: str, annotation: Any) -> Any:
 @functools.cache
 def _loudness() -> Sequence[Any]:
     """The options of all commands that say how much they tell."""
-    quiet = typer.Option("--quiet", "-q", help="Print no progress, only the result and errors.")
+    less = "Print no progress, only the result and errors."
     more = "Print each step with its time, and the tracebacks of errors."
-    verbose = typer.Option("--verbose", "-v", help=more)
+    quiet = typer.Option("--quiet", "-q", help=less, rich_help_panel="Output")
+    verbose = typer.Option("--verbose", "-v", help=more, rich_help_panel="Output")
     return (
         made_option("quiet", Annotated[bool, quiet]),
         made_option("verbose", Annotated[bool, verbose]),
@@ -627,7 +628,7 @@ class App(typer.Typer):
     """A group of commands of that class."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"cls": Group, **settings})
+        super().__init__(**{"cls": Group, "rich_markup_mode": None, **settings})
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """As typer's, with `Command` as the class."""

@@ -17,6 +17,7 @@ from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import STDOUT, check_outputs, reserved_stdout, target_of, write_output
 from ..base.steps import Level
 from .command import (
+    App,
     AsJson,
     Beside,
     Html,
@@ -32,13 +33,7 @@ from .declared import HERE, DeclaredCommand, Options, chosen, takes_settings
 if TYPE_CHECKING:
     from ..check.report.report import Report
 
-CROSSCHECK_EXAMPLES = examples(
-    "pyreactant crosscheck matmul softmax --platform cpu",
-    "pyreactant crosscheck --all --backends jax,reactant --out check",
-    "pyreactant crosscheck --on slurm --nodes 4 --account proj01 --size 16384",
-    "pyreactant crosscheck --on tpu --topology v6e-16 --dry-run",
-)
-COMPARE_EXAMPLES = examples("pyreactant compare check/jax check/reactant --html report.html")
+app = App()
 
 REPORT = "report.json"
 """The report of a cross-check, in its folder."""
@@ -92,6 +87,15 @@ class CrosscheckCommand(DeclaredCommand):
                 )
 
 
+@app.command(
+    cls=CrosscheckCommand,
+    epilog=examples(
+        "pyreactant crosscheck matmul softmax --platform cpu",
+        "pyreactant crosscheck --all --backends jax,reactant --out check",
+        "pyreactant crosscheck --on slurm --nodes 4 --account proj01 --size 16384",
+        "pyreactant crosscheck --on tpu --topology v6e-16 --dry-run",
+    ),
+)
 @takes_settings
 def crosscheck(
     settings: dict[str, Any],
@@ -387,6 +391,7 @@ def _tell_interrupted(folder: Path, html: Path | None, overwrite: bool) -> None:
     print(f"interrupted; {'; '.join(runs) or 'no program has finished'}{where}", file=sys.stderr)
 
 
+@app.command(epilog=examples("pyreactant compare check/jax check/reactant --html report.html"))
 def compare(
     folders: Annotated[
         list[Path],

@@ -16,6 +16,7 @@ from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs, write_output
 from ..base.steps import step
 from .command import (
+    App,
     Beside,
     DType,
     Html,
@@ -58,12 +59,15 @@ Precision = Annotated[
 ReportAsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")]
 
-TOPOLOGY_EXAMPLES = examples(
-    "pyreactant topology v6e-16",
-    "pyreactant topology --all --json",
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        "pyreactant topology v6e-16",
+        "pyreactant topology --all --json",
+    )
 )
-
-
 def topology(
     name: Annotated[
         str | None,
@@ -186,12 +190,12 @@ def _table(slices: "list[Topology]") -> "Table":
     return Table("", list(columns[0]), rows, numbers)
 
 
-PREFLIGHT_EXAMPLES = examples(
-    "pyreactant preflight --topology v6e-16 --size 4096 --spec x,None",
-    "pyreactant preflight softmax --topology v6e-8 --shape 4096x512 --spec x,None",
+@app.command(
+    epilog=examples(
+        "pyreactant preflight --topology v6e-16 --size 4096 --spec x,None",
+        "pyreactant preflight softmax --topology v6e-8 --shape 4096x512 --spec x,None",
+    )
 )
-
-
 def preflight(
     topology: Annotated[
         str, typer.Option(help="Slice to compile for, as v6e-16, v5p-32 or v6e:4x4.")
@@ -461,12 +465,12 @@ def _write_hlo(path: Path, report: "Preflight", overwrite: bool) -> None:
     write_output(report.hlo, path, overwrite=overwrite)
 
 
-PLAN_EXAMPLES = examples(
-    "pyreactant plan --topology v6e-8 --size 4096",
-    "pyreactant plan --platform cpu --devices 8 --size 2048",
+@app.command(
+    epilog=examples(
+        "pyreactant plan --topology v6e-8 --size 4096",
+        "pyreactant plan --platform cpu --devices 8 --size 2048",
+    )
 )
-
-
 def plan(
     program: Annotated[
         str | None,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..runs.record import Record, Status
 
 app = App(
+    name="jobs",
     no_args_is_help=True,
     help="Jobs on this machine, Slurm, TPU slices, Ray and Kubernetes.",
     epilog=examples(

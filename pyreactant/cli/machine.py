@@ -28,11 +28,14 @@ Project = Annotated[
     Path | None, typer.Option(help="Folder of the Julia project; by default the one in use.")
 ]
 
-SETUP_EXAMPLES = examples(
-    "pyreactant setup", "pyreactant setup --gpu cuda --gpu-version 12.9 --project julia_project"
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        "pyreactant setup", "pyreactant setup --gpu cuda --gpu-version 12.9 --project julia_project"
+    )
 )
-
-
 def setup(
     project: Project = None,
     julia: Annotated[
@@ -121,10 +124,12 @@ def _libtpu(chosen: Mapping[str, str | None]) -> str:
 
 
 prefs = App(
+    name="prefs",
     no_args_is_help=True,
     help="Reactant's preferences, which take effect at the next start.",
     epilog=examples("pyreactant prefs show", "pyreactant prefs set xla_runtime IFRT"),
 )
+app.add_typer(prefs)
 
 Name = Annotated[
     str, typer.Argument(metavar="PREFERENCE", help="One of xla_runtime, gpu and gpu_version.")
@@ -207,11 +212,12 @@ def unset(
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
 _LABELS = {"pass": "pass", "warn": "warn", "fail": "FAIL"}  # distinct without colors too
 
-DOCTOR_EXAMPLES = examples(
-    "pyreactant doctor --backend jax", "pyreactant doctor --deep --json > doctor.json"
+
+@app.command(
+    epilog=examples(
+        "pyreactant doctor --backend jax", "pyreactant doctor --deep --json > doctor.json"
+    )
 )
-
-
 def doctor(
     as_json: AsJson = False,
     deep: Annotated[
@@ -292,11 +298,10 @@ def _print_row(console: "Console", check: "Check", width: int) -> None:
     console.print(text)
 
 
-EXPLAIN_EXAMPLES = examples("pyreactant explain", "srun --nodes 2 pyreactant explain --json")
-
 _WIDTH = 100
 
 
+@app.command(epilog=examples("pyreactant explain", "srun --nodes 2 pyreactant explain --json"))
 def explain(
     as_json: AsJson = False,
 ) -> None:

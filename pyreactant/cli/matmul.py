@@ -12,7 +12,7 @@ from ..base.counted import counted
 from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.files import plain_json
 from ..base.outputs import check_outputs, write_output
-from .command import AsJson, Beside, DType, MeshText, Overwrite, Platform, ReportFile, examples
+from .command import App, AsJson, Beside, DType, MeshText, Overwrite, Platform, ReportFile, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from ..base.document.parts import Cell, Table
     from ..check.product.report import MatmulReport
 
-EXAMPLES = examples(
-    "pyreactant matmul --size 1024 --devices-per-process 8",
-    "pyreactant matmul --m 512 --k 256 --n 1024 --mesh 2x4 --spec x,y --json",
+app = App()
+
+
+@app.command(
+    epilog=examples(
+        "pyreactant matmul --size 1024 --devices-per-process 8",
+        "pyreactant matmul --m 512 --k 256 --n 1024 --mesh 2x4 --spec x,y --json",
+    )
 )
-
-
 def matmul(
     size: Annotated[int | None, typer.Option(help="Side of square matrices.")] = None,
     m: Annotated[int | None, typer.Option("--m", help="Number of rows of x.")] = None,

@@ -18,7 +18,7 @@ from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError, code_
 from ..base.outputs import STDOUT, reserved_stdout, write_output
 from ..base.say import say
 from ..base.settings import JOB
-from .command import Beside, duration, examples
+from .command import App, Beside, duration, examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 _WORKER = ["-m", "pyreactant.runs.worker"]
 """Calls a function, FILE.py:NAME, that follows."""
 
-RUN_EXAMPLES = examples(
-    "pyreactant run --processes 2 --devices-per-process 4 -- train.py --steps 9",
-    "pyreactant run --on slurm --nodes 2 --account proj01 -- train.py",
-    "pyreactant run --on tpu --topology v6e-16 --dry-run -- train.py",
-    "pyreactant run --on kubernetes --topology v6e-16 --image IMAGE -- train.py",
-    "srun pyreactant run --out logs -- -m package.train",
-)
+app = App()
 
 
 class RunCommand(DeclaredCommand):
@@ -101,6 +95,17 @@ class RunCommand(DeclaredCommand):
             super().check(ctx)
 
 
+@app.command(
+    cls=RunCommand,
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "pyreactant run --processes 2 --devices-per-process 4 -- train.py --steps 9",
+        "pyreactant run --on slurm --nodes 2 --account proj01 -- train.py",
+        "pyreactant run --on tpu --topology v6e-16 --dry-run -- train.py",
+        "pyreactant run --on kubernetes --topology v6e-16 --image IMAGE -- train.py",
+        "srun pyreactant run --out logs -- -m package.train",
+    ),
+)
 @takes_settings
 def run(
     program: Annotated[

@@ -36,7 +36,7 @@ from .tpu_options import (
 if TYPE_CHECKING:
     from ..runs.queued.request import QueuedResource
 
-app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
+app = App(name="tpu", no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
 ProcessIndex = Annotated[int, typer.Option("--process", help="Process index of the VM, from 0.")]
 

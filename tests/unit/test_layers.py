@@ -42,7 +42,7 @@ def imports(path: Path, package: Path) -> Iterator[str]:
 
 def tables(path: Path, package: Path) -> Iterator[str]:
     """The modules of a table of names that are loaded at first use."""
-    if "lazy import attach" not in path.read_text():
+    if "_MODULE_OF" not in path.read_text():
         return
     module = importlib.import_module(name_of(path, package))
     for name, within in module._MODULE_OF.items():
