@@ -274,7 +274,7 @@ class Restored(ProgramEvent):
     step: int
 
 
-class SaveWaits(ProgramEvent):
+class WaitsFor(ProgramEvent):
     """The program waits for another process, to write or read a checkpoint with it, for instance.
 
     Attributes:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pyreactant.arrays.checkpoint import agree
-from pyreactant.arrays.checkpoint.agree import Agreement
+from pyreactant.arrays.runtimes import agree
+from pyreactant.arrays.runtimes.agree import Agreement
 from pyreactant.arrays.runtimes.runtime import Running
 
 LIMIT = 60  # seconds
@@ -60,7 +60,7 @@ class Processes:
         self.agreements = []
         for process in range(3):
             agreement = Agreement(cast(Running, Group(process, self.store)))
-            agreement._name = "checkpoint/0"  # each process counts its own
+            agreement._name = "agreement/0"  # each process counts its own
             self.agreements.append(agreement)
 
     def run(self, slow: int, until: Callable[[], bool], before: str = "") -> None:
@@ -91,7 +91,7 @@ def test_process_0_says_for_whom_all_wait(monkeypatch: pytest.MonkeyPatch) -> No
     def told() -> bool:
         return any(line.endswith(" in save 900 for process 2") for line in processes.said)
 
-    processes.run(2, told, before="checkpoint/0/0/awaited")
+    processes.run(2, told, before="agreement/0/0/awaited")
     assert all(line.startswith("process 0 has waited ") for line in processes.said)
 
 

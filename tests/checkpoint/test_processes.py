@@ -62,15 +62,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 import pyreactant as pr
-from pyreactant.arrays.checkpoint import agree
+from pyreactant.arrays.runtimes import agree
 from pyreactant.process import supervised
-from pyreactant.process.events import SaveWaits
+from pyreactant.process.events import WaitsFor
 
 tell = supervised.tell
 
 def telling(event):
     tell(event)
-    if isinstance(event, SaveWaits) and event.what == "save 900":
+    if isinstance(event, WaitsFor) and event.what == "save 900":
         Path("told").touch()
 
 agree._SLICE, agree._TOLD, supervised.tell = 0.1, 0.2, telling

@@ -21,13 +21,13 @@ from ...base.words import is_store_away
 from ...process import progress
 from ..array import ShardedArray
 from ..dtypes import as_dtype
+from ..runtimes.agree import Agreement, shared
 from ..runtimes.mesh import check_mesh
 from ..runtimes.operations import check_dtype
 from ..runtimes.runtime import Running, current
 from ..sharding import Aval, Index, NamedSharding, as_sharding, intern
 from ..tree import Keys, broadcast, path_text
 from . import format
-from .agree import Agreement, shared
 from .bucket import tensorstore
 from .folder import METADATA, Folder, item_of, parse
 from .format import NUMBERS, Array, Entry, name_of

@@ -15,8 +15,8 @@ from ...base.errors import FileError, InvalidArgumentError, StateError
 from ...process import progress, supervised
 from ...process.events import Restored
 from ...process.supervised import profiling
+from ..runtimes.agree import Agreement
 from ..runtimes.runtime import current
-from .agree import Agreement
 from .bucket import tensorstore
 from .commit import unwritable, writer_of
 from .folder import Folder, item_of, parse, steps_in

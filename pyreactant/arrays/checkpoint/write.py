@@ -32,11 +32,11 @@ from ...process import progress
 from ..array import ShardedArray
 from ..backend import AbstractBackend
 from ..dtypes import as_array, as_dtype, is_traced
+from ..runtimes.agree import Agreement, shared
 from ..runtimes.runtime import Running, current
 from ..sharding import Index, NamedSharding
 from ..tree import Keys, path_text
 from . import format
-from .agree import Agreement, shared
 from .bucket import tensorstore
 from .commit import Writer, unwritable, writer_of
 from .folder import METADATA, STEP_METADATA, Folder, parse

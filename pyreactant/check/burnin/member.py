@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import AbstractBackend
-from ...arrays.checkpoint.agree import Agreement
+from ...arrays.runtimes.agree import Agreement
 from ...arrays.runtimes.runtime import current, initialize
 from ...arrays.text import parse_mesh
 from ...base.counted import counted

@@ -26,7 +26,7 @@ from ...process.events import (
     Order,
     Profiled,
     Refused,
-    SaveWaits,
+    WaitsFor,
 )
 from .cause import (
     Failure,
@@ -113,7 +113,7 @@ class Head:
         self._unstarted: Failure | None = None
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
-        self._save_waits: dict[str, tuple[float, str]] = {}
+        self._long_waits: dict[str, tuple[float, str]] = {}
         self._announced: set[str] = set()
         self._own_names: list[str] = []
         self._said_log_error = False
@@ -204,7 +204,7 @@ class Head:
                 self._stalls.take(process, seconds, now)
             case Metrics(records):
                 self._metrics.take(process, records)
-            case SaveWaits():
+            case WaitsFor():
                 self._note_wait(process, event)
             case _:
                 state = self._members[process]
@@ -214,13 +214,13 @@ class Head:
                     self._said_log_error = True
                     say(f"the log of {state.name()} is not complete: {state.log_error}")
 
-    def _note_wait(self, process: int, event: SaveWaits) -> None:
+    def _note_wait(self, process: int, event: WaitsFor) -> None:
         """Say for whom a process waits in a save."""
         if 0 <= event.other < len(self._members):
             text = event.text(self._members[process].name(), self._running[event.other].name())
             what = event.what[:200]
-            if event.seconds >= self._save_waits.get(what, (0.0, ""))[0]:  # the longest is kept
-                self._save_waits[what] = event.seconds, text
+            if event.seconds >= self._long_waits.get(what, (0.0, ""))[0]:  # the longest is kept
+                self._long_waits[what] = event.seconds, text
             self._say(text)
 
     def lose(self, process: int, why: str) -> None:
@@ -500,7 +500,7 @@ class Head:
             notes=[
                 *(self._notes() if broken is None else self._own_names),
                 *self._compile_cache(),
-                *[text for _, text in self._save_waits.values()][-_WAITS:],
+                *[text for _, text in self._long_waits.values()][-_WAITS:],
                 *self._profiles(),
             ],
             job=os.environ.get("SLURM_JOB_ID", ""),

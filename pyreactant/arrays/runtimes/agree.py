@@ -15,9 +15,9 @@ from typing import Any
 from ...base.errors import PyReactantError, kind_of
 from ...base.say import say
 from ...process import progress, supervised
-from ...process.events import SaveWaits
+from ...process.events import WaitsFor
 from ..backend import Store
-from ..runtimes.runtime import Running, current
+from .runtime import Running, current
 
 _SLICE = 5.0  # seconds
 _TOLD = 60.0
@@ -40,7 +40,7 @@ class Agreement:
         self.process = running.group.process_index
         self.count = running.group.num_processes
         self._store: Store | None = running.backend.store() if self.count > 1 else None
-        self._name = f"checkpoint/{next(self._numbers)}"
+        self._name = f"agreement/{next(self._numbers)}"
         self._round = 0
 
     def round(
@@ -133,7 +133,7 @@ class Agreement:
 
     def _tell(self, what: str, other: int, seconds: float) -> None:
         """Say for whom all wait; under a supervisor the head says it, and the report has it."""
-        waits = SaveWaits(what, other, seconds)
+        waits = WaitsFor(what, other, seconds)
         if supervised.connection is None:
             say(waits.text(f"process {self.process}", f"process {other}"))
         supervised.tell(waits)
