@@ -92,6 +92,7 @@ def test_arguments_and_results_are_trees(tmp_path: Path) -> None:
     assert result["operations"] == ["stablehlo.tanh"]
 
 
+@pytest.mark.slow
 def test_a_crash_of_a_sharded_program_alone_keeps_its_devices(tmp_path: Path) -> None:
     rule = {"replace": [["stablehlo.tanh", ""]], "crash": True, "only": r"num_partitions = [248]"}
     python = wrong_python(tmp_path / "wrong", **rule)
@@ -102,6 +103,7 @@ def test_a_crash_of_a_sharded_program_alone_keeps_its_devices(tmp_path: Path) ->
     check_script(tmp_path / "bisect", python)
 
 
+@pytest.mark.slow
 def test_a_failure_that_comes_and_goes_takes_few_runs(tmp_path: Path) -> None:
     """Where all values are looked at in one run, only the suspicious operation is repeated."""
     rule = {"replace": [["stablehlo.tanh", "stablehlo.sine"]], "every": 2}
@@ -126,6 +128,7 @@ def test_a_pass_is_named_by_the_first_dump_that_is_wrong(tmp_path: Path) -> None
     assert "algsimp: the first after which it is wrong" in report
 
 
+@pytest.mark.slow
 def test_a_loop_is_cut_down_to_an_operation_of_a_trip(tmp_path: Path) -> None:
     rule = {"replace": [["stablehlo.tanh", "stablehlo.sine"]]}
     python = wrong_python(tmp_path / "wrong", **rule)
@@ -144,6 +147,7 @@ def test_a_loop_is_cut_down_to_an_operation_of_a_trip(tmp_path: Path) -> None:
 TANH = ("stablehlo.tanh", "stablehlo.sine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "rule"),
     [

@@ -16,6 +16,8 @@ from tests.bisect.compilers import wrong_python
 from tests.bisect.test_bisect import LAYERS, bisect, check_script, found, ran
 from tests.jobs.disk import small_disk
 
+pytestmark = pytest.mark.slow
+
 TANH = [["stablehlo.tanh", "stablehlo.sine"]]
 
 

@@ -13,6 +13,8 @@ from pyreactant.check.bisect.way import Way
 from tests.bisect.test_bisect import LAYERS, LONG, bisect, found
 from tests.harness import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 MODULES = "flags=--xla_dump_max_hlo_modules"
 WRONG = ("--bad", "backend=jax", "--bad", f"{MODULES}=2", "--size", "4")
 

@@ -15,6 +15,8 @@ from pyreactant.check.bisect.way import INTERPRETER, parse_way
 from tests.bisect.compilers import wrong_python
 from tests.bisect.test_bisect import LONG, check_script, found
 
+pytestmark = pytest.mark.slow
+
 SINE = [["stablehlo.tanh", "stablehlo.sine"]]
 LARGEST = [["stablehlo.add", "stablehlo.maximum"]]
 

@@ -154,6 +154,7 @@ def test_a_run_that_requires_a_burn_in(right: Path, tmp_path: Path) -> None:
     assert (accepted.returncode, accepted.stdout) == (0, "[0] began\n"), accepted.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_partial_certificate(tmp_path: Path) -> None:
     fault = Fault("kill", process=1, dtype="uint32", ndim=1, after=1)
     lost = burnin(tmp_path, *TWO, "--minutes", "5", fault=fault)
@@ -164,6 +165,7 @@ def test_a_killed_process_leaves_a_partial_certificate(tmp_path: Path) -> None:
     assert made["ran"]
 
 
+@pytest.mark.slow
 def test_a_device_that_hangs_in_a_collective(tmp_path: Path) -> None:
     """It is named within the time, and what was finished before is certified."""
     fault = Fault("hang", process=1, dtype="int32", ndim=1, after=5)
@@ -195,6 +197,7 @@ def test_a_launcher_that_is_killed_leaves_no_process(tmp_path: Path, phase: str)
     assert phase != "within rounds" or [*tmp_path.glob(RECORD)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--devices-per-process", "2"), TWO], ids=["one", "two"])
 def test_ctrl_c_certifies_what_was_finished(tmp_path: Path, options: Sequence[str]) -> None:
     """A process that waits for the other within the runtime ends, too."""
@@ -209,6 +212,7 @@ def test_ctrl_c_certifies_what_was_finished(tmp_path: Path, options: Sequence[st
     assert certificate(tmp_path)["partial"]
 
 
+@pytest.mark.slow
 def test_supervisors_of_a_launcher(tmp_path: Path) -> None:
     """The first of both writes the certificate."""
     with two_supervisors(tmp_path, "--minutes", "0.05") as processes:
@@ -220,6 +224,7 @@ def test_supervisors_of_a_launcher(tmp_path: Path) -> None:
     assert [*(tmp_path / "1").iterdir()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 0])
 def test_a_host_that_leaves(tmp_path: Path, lost: int) -> None:
     """The head goes on to certify what was finished; without the head nobody does."""
@@ -258,6 +263,7 @@ def test_minutes_that_are_too_short_for_all_rounds(tmp_path: Path) -> None:
     assert "links to other hosts, rounds that did not run: products of" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", ["../kept.json", "burnin.json"])
 def test_a_disk_that_is_full_within_rounds(tmp_path: Path, out: str) -> None:
     """A certificate is kept where there is space, and printed in any case."""

@@ -54,7 +54,7 @@ def services() -> Iterator[buckets.Services]:
         yield services
 
 
-@pytest.fixture(params=["gs", "s3"])
+@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.slow)])
 def place(request: Any, services: buckets.Services, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name, value in services.settings.items():
         monkeypatch.setenv(name, value)
@@ -149,6 +149,7 @@ def loop(place: Place) -> Iterator[Any]:
         yield start
 
 
+@pytest.mark.slow
 @pytest.mark.only("jax")
 def test_another_run_writes_the_folder(place: Place, loop: Any) -> None:
     """It lives as long as it says so, and a dead process of this machine needs no wait."""
@@ -202,6 +203,7 @@ with pr.Checkpoints(sys.argv[1]) as checkpoints:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["write_arrays", "merge"])
 def test_a_stopped_writer_goes_on(
     place: Place, phase: str, monkeypatch: pytest.MonkeyPatch
@@ -381,6 +383,7 @@ def test_orbax(place: Place, tmp_path: Path) -> None:
     assert pr.restore(f"{place.url}/plain")["w"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["gs"], indirect=True)
 def test_a_service_that_refuses_or_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = place.services.storage

@@ -230,6 +230,7 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["full at once", "full later"])
 def test_a_disk_without_room_for_a_cross_check(room: str, tmp_path: Path) -> None:
     disk = tmp_path / "disk"

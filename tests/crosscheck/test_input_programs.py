@@ -165,6 +165,7 @@ def test_an_oracle_without_end_is_an_error_that_names_it() -> None:
     ended.set()
 
 
+@pytest.mark.slow
 def test_the_end_by_a_time_limit_says_what_ran(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--platform", "cpu", "--timeout"]
     argv += ["15", "--processes", "1", "--devices-per-process", "2", "--backends", "jax"]

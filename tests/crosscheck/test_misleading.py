@@ -13,7 +13,7 @@ from pyreactant.check.records.verdict import Kind
 from .faults import Scene, instead, scene_of
 from .trials import diagnosis_of
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("backend")]
 
 
 def weights(x: Any, of: Any, mask: int = 0, scaled: bool = True) -> Any:

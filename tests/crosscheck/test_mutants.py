@@ -32,6 +32,7 @@ TILED = ("softmax", "heat", "fft2", "full_sum", "cumsum", "perceptron")
 SIZES = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd_step": 16}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", CASES)
 def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,7 @@ def crosscheck(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command(folder: Path) -> None:
     """Attention in bfloat16 was unchecked, right or wrong."""
     done = crosscheck(folder, "mine:good", "mine:floor", "--json", "--out", "right")
@@ -159,6 +160,7 @@ def numpy_tanh(x: Any) -> Any:
     return np.tanh(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "oracle"), [("off_by_much", "numpy_mean"), ("lower_inside", "numpy_tanh")]
 )
@@ -174,6 +176,7 @@ def test_sums_in_a_short_type_are_named_only_where_they_explain_the_error(
     assert "sums_in" not in result.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", ["float32", "result"])
 def test_a_program_that_adds_in_its_short_type_states_it(stated: str) -> None:
     program = pr.Program(

@@ -14,7 +14,7 @@ from pyreactant.check.records.verdict import Kind
 from .faults import every, instead, scene_of
 from .trials import diagnosis_of
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("backend")]
 
 
 def softmax(x: Any, of: Any, axis: int = -1, over: Any = None) -> Any:

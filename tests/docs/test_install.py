@@ -14,6 +14,8 @@ from pyreactant import __version__
 from tests.docs.pages import blocks
 from tests.harness import REPOSITORY, environment
 
+pytestmark = pytest.mark.slow
+
 PAGE = REPOSITORY / "docs" / "install.md"
 WHEEL = f"dist/pyreactant-{__version__}-py3-none-any.whl"
 COMMANDS = [

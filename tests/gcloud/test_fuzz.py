@@ -19,6 +19,8 @@ from pyreactant import PyReactantError
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, slice_request
 from tests.gcloud.tpu_api import ABSENT, Fault, TpuApi
 
+pytestmark = pytest.mark.slow
+
 STATES = (
     *("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"),
     *("FAILED", "SUSPENDING", "SUSPENDED", "DELETING"),

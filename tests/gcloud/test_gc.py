@@ -86,6 +86,7 @@ def test_a_note_without_its_lock(tmp_path: Path) -> None:
         assert len(made.api.left()) == 1
 
 
+@pytest.mark.slow
 def test_resources_without_a_note(tmp_path: Path) -> None:
     """Another machine's: deleted once its launcher is silent or the nodes' lifetime is over."""
     with waiting(tmp_path) as (made, note, launcher):
@@ -133,6 +134,7 @@ def test_force_deletes_what_waits_without_a_note(tmp_path: Path) -> None:
         assert made.api.left() == []
 
 
+@pytest.mark.slow
 def test_kept_resources_last_for_their_lifetime(tmp_path: Path) -> None:
     """It begins with the nodes; what somebody deleted elsewhere is forgotten."""
     with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
@@ -278,6 +280,7 @@ def test_a_damaged_entry_and_a_slice_that_is_not_known(tmp_path: Path) -> None:
         assert "deleted: " in made.run("gc")[1]
 
 
+@pytest.mark.slow
 def test_a_sign_of_life_from_the_future(tmp_path: Path) -> None:
     """It is of a wrong clock, and keeps nothing."""
     with waiting(tmp_path) as (made, note, launcher):

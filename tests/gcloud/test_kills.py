@@ -15,6 +15,8 @@ from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import QUICK, TpuApi
 from tests.harness import until
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 DRY = ("crosscheck", "--on", "tpu", "--dry-run")
 STUCK = [*QUICK[:3], ("WAITING_FOR_RESOURCES", None)]

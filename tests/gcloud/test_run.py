@@ -149,6 +149,7 @@ def logs_of_process_1(made: Cloud) -> set[Path]:
     return set(made.workers.folder.glob("home-*/pyreactant-*/runs/jax/process-1.log"))
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs(made: Cloud) -> None:
     before = logs_of_process_1(made)
     process = started(made, "sleeps", "--stall-timeout", "3")
@@ -265,6 +266,7 @@ def test_a_worker_that_runs_nothing(made: Cloud) -> None:
     assert "test worker 1 (reach) ran nothing: ssh succeeded, but the command reported no" in output
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_be_reached(made: Cloud) -> None:
     assert made.workers is not None
     made.workers.stop(worker_next(made, 1))

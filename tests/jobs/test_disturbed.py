@@ -18,6 +18,8 @@ from pyreactant.runs import record as _record
 from tests.harness import REPOSITORY, environment, pyreactant, until
 from tests.jobs.laws import left
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2"
 
 

@@ -22,6 +22,8 @@ from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import Fault, TpuApi
 from tests.harness import REPOSITORY, until
 
+pytestmark = pytest.mark.slow
+
 PLACE = ("--project", "my-project", "--zone", "asia-northeast1-b")
 AMOUNT = r"they cost about \d+ USD an hour, at most about \d+ USD until \d\d:\d\d UTC on"
 PORTAL = "<html>Please log in</html>"

@@ -246,6 +246,7 @@ for number in itertools.count():
 """A program that is not ended at once: the folder cannot be removed while it writes."""
 
 
+@pytest.mark.slow
 def test_the_folders_of_a_killed_ray_worker_are_removed(tmp_path: Path) -> None:
     """Ray may kill an actor before it removes its folder; nothing must be left on the host."""
     folders = [tmp_path / "job" / f"host-{number}" for number in (1, 2)]

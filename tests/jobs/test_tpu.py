@@ -51,10 +51,12 @@ def test_a_value_larger_than_the_disk(made: Cloud) -> None:
     hold(made, "full_disk", before=small_disk(Path(made.settings["XDG_STATE_HOME"]), 6))
 
 
+@pytest.mark.slow
 def test_the_submitting_process_is_killed(made: Cloud) -> None:
     hold(made, "killed", "0.9")
 
 
+@pytest.mark.slow
 def test_a_killed_keeper(made: Cloud) -> None:
     """The value is lost, which `jobs status` says, and `jobs cancel` deletes the slices."""
     jobs = [sys.executable, "-m", "pyreactant", "jobs"]

@@ -14,7 +14,8 @@ from tests.kubernetes.api import Api, running
 
 pytestmark = pytest.mark.timeout(900)
 
-LAWS = ("value", "arrays", "raises", "faults", "cancelled", "removed", "script", "killed")
+SLOW = ("arrays", "raises", "faults", "cancelled", "removed", "script", "killed")
+LAWS = ("value", *(pytest.param(law, marks=pytest.mark.slow) for law in SLOW))
 
 
 @pytest.fixture

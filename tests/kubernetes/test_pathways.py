@@ -288,6 +288,7 @@ def test_a_job_has_its_value_log_and_end(
     until(lambda: cluster.objects == {})
 
 
+@pytest.mark.slow
 def test_a_job_starts_again_after_a_loss_and_not_after_an_exception(cluster: Api) -> None:
     target = Kubernetes(**{**TARGET.settings(), "max_restarts": 3})
     job = pr.submit("train.py:train", ["fails"], on=target)
@@ -301,6 +302,7 @@ def test_a_job_starts_again_after_a_loss_and_not_after_an_exception(cluster: Api
     assert "processes 1 devices 8\n" in "".join(job.logs())
 
 
+@pytest.mark.slow
 def test_a_job_is_cancelled(cluster: Api, pods: Storage) -> None:
     Path("sleeps.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(300)\n")
     job = pr.submit(["sleeps.py"], on=TARGET)

@@ -56,6 +56,7 @@ def written(tmp_path: Path) -> Written:
     return write
 
 
+@pytest.mark.slow
 def test_two_pods(written: Written, tmp_path: Path) -> None:
     file = written(options=("--env", "OWN"))
     assert file.stat().st_mode & 0o777 == 0o600
@@ -87,6 +88,7 @@ def logs(folder: Path) -> list[str]:
     return [path.read_text() for path in sorted((folder / "run").glob("*.log"))]
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_killed_starts_all_again(written: Written, tmp_path: Path) -> None:
     file = written("killed", options=("--max-restarts", "1"))
     end = run_manifest(file, tmp_path / "run")
@@ -100,6 +102,7 @@ def test_a_pod_that_is_killed_starts_all_again(written: Written, tmp_path: Path)
     assert "process 1" in end["summary"]
 
 
+@pytest.mark.slow
 def test_a_program_that_raises_is_not_started_again(written: Written, tmp_path: Path) -> None:
     end = run_manifest(written("raises", options=("--max-restarts=5",)), tmp_path / "run")
     (attempt,) = end["attempts"]

@@ -82,6 +82,7 @@ def test_code_and_value_travel_through_the_bucket(
     assert (api.objects, pods.objects) == ({}, {}), "it is cleaned"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_cancelled_job_leaves_nothing(pods: Storage, api: Api) -> None:
     job = pr.submit("program.py:waits", on=Kubernetes(nodes=2, store=STORE), copies=["large"])
@@ -91,6 +92,7 @@ def test_a_cancelled_job_leaves_nothing(pods: Storage, api: Api) -> None:
     assert (api.objects, pods.objects) == ({}, {})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", ["no right", "deleted", "changed", "no account"])
 def test_what_the_pods_cannot_read(pods: Storage, api: Api, case: str) -> None:
@@ -118,6 +120,7 @@ def test_what_the_pods_cannot_read(pods: Storage, api: Api, case: str) -> None:
     assert "pyreactant: error: " in "".join(job.logs())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_value_is_refused_before_it_is_computed(pods: Storage) -> None:
     """A pod that may read, and not write, says so at once."""
@@ -129,6 +132,7 @@ def test_a_value_is_refused_before_it_is_computed(pods: Storage) -> None:
     assert "waiting" not in "".join(job.logs())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("on", [Kubernetes(store=STORE), Kubernetes()])
 def test_a_value_that_does_not_come_back(

@@ -75,6 +75,7 @@ def test_a_watch_goes_on_over_breaks(api: Api, monkeypatch: pytest.MonkeyPatch) 
     until(lambda: states(there) == ["s-1", "s-2", "s-3"])
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_is_said_until_it_does(api: Api) -> None:
     there = watched(api)
     api.faults = [(500, {}, b"etcd is away")] * 3

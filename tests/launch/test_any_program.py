@@ -402,7 +402,13 @@ jax.distributed.initialize()
 )
 
 
-@pytest.mark.parametrize("kind", [COUNTED, UNCOUNTED], ids=["counted", "plain"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(COUNTED, id="counted"),
+        pytest.param(UNCOUNTED, id="plain", marks=pytest.mark.slow),
+    ],
+)
 def test_the_process_that_never_comes_to_an_operation(
     kind: tuple[str, str, str], tmp_path: Path
 ) -> None:
@@ -508,6 +514,7 @@ time.sleep(3)
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_only_slow_goes_on(tmp_path: Path) -> None:
     run = run_local(tmp_path, *STALL, "--", script(tmp_path, SLOW), timeout=240)
     assert run.code == 0, run

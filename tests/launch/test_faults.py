@@ -11,6 +11,8 @@ import pytest
 
 from tests.launch.runs import FAULTY, Run, left_behind, run_local, run_tasks, script
 
+pytestmark = pytest.mark.slow
+
 CAUSES = {
     "raise": ("user", 1, "raised ValueError: broken here"),
     "kill": ("lost", 6, "was killed by SIGKILL"),

@@ -233,6 +233,7 @@ def test_a_signal_ends_the_wait(tmp_path: Path) -> None:
     assert not left_behind(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_cut_cable(tmp_path: Path) -> None:
     """No connection closes: one host goes on, and the other gives up by itself."""
     with joined_hosts(tmp_path) as namespaces:

@@ -12,6 +12,8 @@ from tests import harness
 from tests.harness import environment, require
 from tests.slurm.cluster import Cluster, missing, started
 
+pytestmark = pytest.mark.slow
+
 ENDS = {
     "pass": ("done", "done", 0),
     "raise ValueError('broken')": ("user", "failed", 1),

@@ -11,6 +11,8 @@ from tests.harness import environment, require, spawn
 from tests.hosts import NAMES, joined_hosts, on_hosts
 from tests.launch.runs import RUN, Run, script
 
+pytestmark = pytest.mark.slow
+
 GATHERS = """
 import jax, jax.numpy as jnp
 from jax.experimental import multihost_utils

@@ -213,6 +213,7 @@ def test_a_variable_of_jax_that_keeps_processes_apart(
     assert re.search(words, run.report["summary"])
 
 
+@pytest.mark.slow
 def test_the_pods_of_a_train_job_meet(tmp_path: Path) -> None:
     """Kubeflow's variables alone; they were once ignored, and each pod ran alone."""
     address = f"localhost:{free_port()}"

@@ -146,6 +146,7 @@ def test_web_proxies_are_gone_around(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coordinator", "proxies", "no_proxy"),
     [

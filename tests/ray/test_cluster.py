@@ -105,6 +105,7 @@ def test_a_burn_in_whose_certificate_comes_back(on_ray: Cluster, tmp_path: Path)
     assert "products of float32" in made["ran"]
 
 
+@pytest.mark.slow
 def test_a_full_disk(on_ray: Cluster, tmp_path: Path) -> None:
     disk = small_disk(tmp_path / "state", 30)
     hold(on_ray, ["full_disk", target(1, num_cpus=0.5)], tmp_path, before=disk)
@@ -181,6 +182,7 @@ def test_nothing_is_left_on_the_hosts(on_ray: Cluster) -> None:
     assert found() == []
 
 
+@pytest.mark.slow
 def test_a_head_that_is_killed(on_ray: Cluster, tmp_path: Path) -> None:
     """Whoever waits for a job learns it; the last test, since the cluster ends by it."""
     (tmp_path / "waits.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")

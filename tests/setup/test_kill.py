@@ -13,6 +13,8 @@ import pytest
 
 from tests.setup.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 # PYREACTANT_TEST_EVERY_STEP=1 also kills before each change of a file, which takes minutes.
 EVERY_STEP = os.environ.get("PYREACTANT_TEST_EVERY_STEP") == "1"
 

@@ -169,6 +169,7 @@ def test_a_plain_program_hears_of_sigterm_to_the_batch_script(
     assert (job.state, job.code, job.signal) == ("FAILED", 6, 0)
 
 
+@pytest.mark.slow
 def test_srun_that_does_not_learn_of_the_end_of_a_node(cluster: Cluster, tmp_path: Path) -> None:
     """As if n2 was cut off at the end of its task, and came back: the nodes are given back."""
     srun = tmp_path / "tools" / "srun"
@@ -185,6 +186,7 @@ def test_srun_that_does_not_learn_of_the_end_of_a_node(cluster: Cluster, tmp_pat
     assert (job.state, job.code) == ("COMPLETED", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["USR1", "USR2", "ALRM"])
 def test_signals_that_only_warn(name: str, cluster: Cluster, tmp_path: Path) -> None:
     """Whatever in the job has them from Slurm, the run goes on; srun does not pass on the last."""
@@ -200,6 +202,7 @@ def test_signals_that_only_warn(name: str, cluster: Cluster, tmp_path: Path) -> 
     assert cluster.wait(run.number).state == "COMPLETED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129), ("QUIT", 131)])
 def test_signals_that_cancel_a_run_in_the_foreground(
     name: str, code: int, cluster: Cluster, tmp_path: Path
@@ -253,6 +256,7 @@ PATH={path} {name} "$@" |
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 def test_how_jobs_end_by_the_state_in_slurm(
     state: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

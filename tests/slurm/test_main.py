@@ -119,6 +119,7 @@ OF_ALLOCATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 def test_a_job_that_is_submitted_inside_an_allocation(
     cluster: Cluster, tmp_path: Path, allocation: str
@@ -174,6 +175,7 @@ def test_a_job_that_a_task_of_an_array_submits(cluster: Cluster, tmp_path: Path)
     assert (tmp_path / "pyreactant-runs" / f"job-{number}" / "jax" / "report.json").exists()
 
 
+@pytest.mark.slow
 def test_runs_and_cross_checks_that_are_submitted_inside_an_allocation(
     cluster: Cluster, tmp_path: Path
 ) -> None:

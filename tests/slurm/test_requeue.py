@@ -11,6 +11,8 @@ import pytest
 from tests.harness import environment
 from tests.slurm.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 PYREACTANT = [sys.executable, "-m", "pyreactant"]
 STEPPING = Path(__file__).with_name("stepping.py")
 HERE = ["run", "--on", "slurm", "--nodes", "2", "--platform", "cpu"]

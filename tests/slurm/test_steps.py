@@ -176,6 +176,7 @@ def cut_off(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.mark.slow
 def test_a_node_that_is_cut_off(cut_off: Cluster, tmp_path: Path) -> None:
     """Its supervisor ends its program, process 0's names the node, and srun does not hang."""
     script = tmp_path / "forever.py"

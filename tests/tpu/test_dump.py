@@ -13,6 +13,8 @@ from tests import harness
 from tests.harness import environment
 from tests.tpu.recorded import without_flags
 
+pytestmark = pytest.mark.slow
+
 DUMP = """
 import sys, jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P

@@ -15,6 +15,8 @@ from pyreactant.fit.preflight.preflight import preflight
 from tests.harness import REPOSITORY
 from tests.tpu.test_topology_libtpu import ask
 
+pytestmark = pytest.mark.slow
+
 
 class Case(NamedTuple):
     """A mesh on one or several slices; with `outer` the shape over the slices."""

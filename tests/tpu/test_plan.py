@@ -103,6 +103,7 @@ def test_command(compiler: Path) -> None:
     assert commands["crosscheck"] == f"pyreactant crosscheck matmul {asked} {here} {specs}"
 
 
+@pytest.mark.slow
 def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     """Run the command that the plan prints: the same mesh and specs, on CPU devices."""
     found = plan(topology="v6e-4", size=512, dtype="bfloat16", tried=1)
@@ -117,6 +118,7 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     assert "right: error" in alone.stdout
 
 
+@pytest.mark.slow
 def test_several_slices(compiler: Path) -> None:
     found = plan(topology="v6e-4", num_slices=2, size=2048, dtype="bfloat16", tried=2)
     assert found.best is not None

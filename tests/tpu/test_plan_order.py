@@ -73,6 +73,7 @@ def test_there_are_twenty() -> None:
     assert len(CASES) == 20
 
 
+@pytest.mark.slow
 def test_closed_forms_are_what_is_sent(tried: list[Candidate]) -> None:
     for case, one in zip(CASES, tried, strict=True):
         assert not one.trouble, case

@@ -18,6 +18,8 @@ from pyreactant.fit.preflight.preflight import preflight
 from tests.tpu import recorded
 from tests.tpu.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_libtpu_still_says_the_same(

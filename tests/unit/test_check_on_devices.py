@@ -49,6 +49,7 @@ OUTER = ((("x", "y"),), (), None)
 COPIES = (("x",), (None, "y"), (None, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "shape", "specs"),
     [

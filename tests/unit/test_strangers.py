@@ -23,6 +23,8 @@ from pyreactant.process.group.coordinator import MEETING_SECRET
 from tests.harness import environment, free_port
 from tests.launch.runs import RUN, script, task_environments
 
+pytestmark = pytest.mark.slow
+
 KEY = "a secret of this test's own"
 
 
