@@ -67,7 +67,7 @@ class Commands(Mapping[str, Any]):
         if name not in self._loaded:
             module = importlib.import_module(f".{_MODULE_OF[name]}", __package__)
             group = typer.main.get_group(module.app)
-            self._loaded[name] = group if group.name == name else group.commands[name]
+            self._loaded |= {group.name: group} if group.name else group.commands
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
