@@ -116,6 +116,7 @@ def test_a_failure_that_comes_and_goes_takes_few_runs(tmp_path: Path) -> None:
     check_script(tmp_path / "bisect", python)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not version("jax").startswith("0.10."), reason="only jax 0.10 takes log(exp(x)) for x"
 )
@@ -187,6 +188,7 @@ def test_a_full_disk_is_not_a_failure_of_the_program(tmp_path: Path) -> None:
         ways.ask(child, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "options", "message"),
     [

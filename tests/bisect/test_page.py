@@ -4,11 +4,14 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import blocks
 from tests.docs.session import Session
 from tests.harness import REPOSITORY, environment
 
 
+@pytest.mark.slow
 def test_the_session_of_the_page(tmp_path: Path) -> None:
 
     tools = f"{Path(sys.executable).parent}:/usr/bin:/bin"

@@ -19,6 +19,8 @@ from . import hook
 from .hook import Fault
 from .records import record
 
+pytestmark = pytest.mark.slow
+
 PRODUCTS = [Round(What.PRODUCTS, dtype="float32")]
 
 

@@ -45,6 +45,7 @@ def failure(
     raise AssertionError(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_wrong_answers_mean_not_yet(tmp_path: Path, wrong: dict[str, Any], method: str) -> None:
@@ -141,6 +142,7 @@ def test_a_note_without_labels_stays(tmp_path: Path) -> None:
         assert (api.left(), note.exists()) == ([], False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ABSENT)
 @pytest.mark.parametrize(
     ("state", "code"),
@@ -253,6 +255,7 @@ def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
     assert len(notes(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_a_kept_resource_that_its_user_could_not_delete(tmp_path: Path) -> None:
     """Its user keeps it no more: `gc` goes on with the deletion, and does not end with 0 before."""
     api = TpuApi(workers=hosts_of)

@@ -178,6 +178,7 @@ def test_programs_must_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         check_program([str(tmp_path / "train.py")], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [

@@ -259,6 +259,7 @@ def test_a_julia_program_as_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert '["../train.jl"]' in "".join(job.logs()), "a folder without a file of the code"
 
 
+@pytest.mark.slow
 def test_old_jobs_are_removed() -> None:
     ended, young, running = (_record.create("x", "local", {}) for _ in range(3))
     ended.write_status(_record.Status("done", "", 0, time.time() - 8 * 86400))
@@ -287,6 +288,7 @@ def test_old_jobs_are_removed() -> None:
     assert not unborn.exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_record_does_not_hide_the_others_and_can_be_removed() -> None:
     damaged, good = (_record.create("x", "ray", {"address": "127.0.0.1:1"}) for _ in range(2))
     (damaged.folder / "job.json").write_text("[]")
@@ -408,6 +410,7 @@ def test_what_is_no_program_is_refused_before_the_start(words: list[str], messag
         assert (ran.returncode, message in ran.stderr) == (2, True), (run, ran)
 
 
+@pytest.mark.slow
 def test_what_is_copied_lies_below_the_folder() -> None:
     """The folder above would lie among the files of the job itself."""
     Path("in/link").mkdir(parents=True)

@@ -165,6 +165,7 @@ def test_slices_that_it_does_not_know(api: Api) -> None:
     assert api.seen == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -238,6 +239,7 @@ def initialized(*arguments: str, **settings: str) -> str:
     return " ".join(ran.stderr.split())
 
 
+@pytest.mark.slow
 def test_what_the_proxy_does_not_have(tmp_path: Path) -> None:
     several = "num_processes=2", "process_index=0", "coordinator_address='localhost:99'"
     for said, arguments in {
@@ -251,6 +253,7 @@ def test_what_the_proxy_does_not_have(tmp_path: Path) -> None:
     assert "install it with: python -m pip install pathwaysutils" in said
 
 
+@pytest.mark.slow
 def test_no_proxy_answers() -> None:
     """The real client of the proxy, and nobody at its address."""
     said = initialized(PATHWAYS_PROXY_CONNECTION_TIMEOUT_SECS="3")

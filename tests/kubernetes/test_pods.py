@@ -112,6 +112,7 @@ def test_a_program_that_raises_is_not_started_again(written: Written, tmp_path: 
     assert "ValueError: no data" in kept(tmp_path / "run", 0, 0)["summary"]
 
 
+@pytest.mark.slow
 def test_a_requirement_that_pip_cannot_install(written: Written, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("/no/such/package.whl\n")
     file = written(options=("--requirements", "requirements.txt"))
@@ -130,6 +131,7 @@ def kept(folder: Path, process: int, attempt: int) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     def refused(*argv: str) -> str:
         ran = harness.run([sys.executable, "-m", "pyreactant", "run", *argv], cwd=tmp_path)

@@ -45,6 +45,7 @@ def refusal(error: type[Exception], api: Api, bucket: Storage, **settings: Any) 
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_code_and_value_travel_through_the_bucket(
     pods: Storage, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,8 @@ import pytest
 from tests.harness import REPOSITORY
 from tests.launch.runs import Run, run_local, run_script, script
 
+pytestmark = pytest.mark.slow
+
 FSDP = REPOSITORY / "examples" / "fsdp" / "main.py"
 FLAX = str(Path(__file__).with_name("plain") / "flax_style.py")
 OPTIONS = ("--processes", "2", "--devices-per-process", "2")

@@ -96,6 +96,7 @@ if os.environ["PYREACTANT_PROCESS_INDEX"] != "0":
 """
 
 
+@pytest.mark.slow
 def test_timeout_names_who_still_ran(tmp_path: Path) -> None:
     # All have begun by then, on a busy machine, too.
     run = run_script(tmp_path, SLOW, "-n", "3", "--timeout", "15", "--max-restarts", "3")

@@ -91,6 +91,7 @@ def test_without_juliapkg(here: Here) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fails", "kind", "parts"),
     [
@@ -150,6 +151,7 @@ def test_what_contradicts(
     refused(here.run(settings, **options), "InvalidArgumentError", 2, part)
 
 
+@pytest.mark.slow
 def test_damaged_files(here: Here) -> None:
     here.run()
     local = here.project / "LocalPreferences.toml"
@@ -166,6 +168,7 @@ def test_damaged_files(here: Here) -> None:
     assert here.run()["ran"] == []
 
 
+@pytest.mark.slow
 def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
     """The project is then in another place, which a file in the user's folder names."""
     project = here.folder / "project"

@@ -53,6 +53,7 @@ def test_the_preference_stands_before_anything_is_resolved(here: Here) -> None:
     assert {"Reactant", "Reactant_jll", "PythonCall"} <= named.keys()
 
 
+@pytest.mark.slow
 def test_what_changed_is_done_again(here: Here) -> None:
     here.run()
     gpu = here.run(gpu="rocm")  # other binaries
@@ -77,6 +78,7 @@ def test_what_changed_is_done_again(here: Here) -> None:
     assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == AGAIN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["JULIA_CPU_TARGET", "JULIA_DEPOT_PATH"])
 def test_a_variable_that_changed(here: Here, name: str) -> None:
     here.run()

@@ -42,6 +42,7 @@ def test_a_certificate_of_two_nodes(cluster: Cluster, tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_there(cluster: Cluster, tmp_path: Path) -> None:
     """The nodes share this folder, so that the finished rounds are certified."""
     site = tmp_path / "site"

@@ -129,6 +129,7 @@ def end_process(run: Run, command: str, name: str = "KILL") -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end",
     [

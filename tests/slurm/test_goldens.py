@@ -80,6 +80,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", WRONG)
 def test_options_of_sbatch_with_which_there_is_no_job_to_follow(
     option: str, tmp_path: Path

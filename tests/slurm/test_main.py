@@ -196,6 +196,7 @@ def test_runs_and_cross_checks_that_are_submitted_inside_an_allocation(
     assert (ran.returncode, ran.stdout) == (0, "it runs\n"), ran
 
 
+@pytest.mark.slow
 def test_a_cross_check_that_fails_is_a_failed_job(cluster: Cluster, tmp_path: Path) -> None:
     """Though its processes ended well."""
     check = ["crosscheck", "--on", "slurm", "--backends=jax", "--cpus-per-task=1", "--nodes=1"]
@@ -362,6 +363,7 @@ def _stories(folder: Path) -> list[list[str]]:
     return [(folder / f"story-{i}").read_text().splitlines() for i in range(2)]
 
 
+@pytest.mark.slow
 def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
     """All processes save at the same step and resume there in the next allocation."""
     number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=settings(), cwd=tmp_path)

@@ -31,6 +31,7 @@ def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return harness.run(argv, env=without_flags(**settings), timeout=280)
 
 
+@pytest.mark.slow
 def test_the_bound(compiler: Path) -> None:
     """For 16384^2 in bfloat16 on v6e-16, XLA's estimate is at most 0.65 of that of spec (x, y)."""
     seen: list[tuple[int, int, float | None]] = []
@@ -61,6 +62,7 @@ def test_the_bound(compiler: Path) -> None:
     assert list(found.candidates) == sorted(found.candidates, key=lambda one: one.order)
 
 
+@pytest.mark.slow
 def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
     found = plan(topology="v6e-16", size=2048, dtype="bfloat16", tried=4)
     for one in [*found.candidates, found.reference]:
@@ -195,6 +197,7 @@ def children_of(cache: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_cpu_devices_are_measured(tmp_path: Path) -> None:
     page = ("--html", str(tmp_path / "plan.html"))
     given = ("--platform", "cpu", "--devices", "4", "--size", "128")

@@ -18,6 +18,8 @@ from pyreactant.fit.plan.evaluate import Pool, Trials
 from tests.harness import require
 from tests.tpu.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 SIZE = 2048
 ALL = SIZE * SIZE * 2
 """Bytes of each of the three matrices."""
@@ -73,7 +75,6 @@ def test_there_are_twenty() -> None:
     assert len(CASES) == 20
 
 
-@pytest.mark.slow
 def test_closed_forms_are_what_is_sent(tried: list[Candidate]) -> None:
     for case, one in zip(CASES, tried, strict=True):
         assert not one.trouble, case
