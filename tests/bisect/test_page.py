@@ -13,7 +13,6 @@ from tests.harness import REPOSITORY, environment
 
 @pytest.mark.slow
 def test_the_session_of_the_page(tmp_path: Path) -> None:
-
     tools = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     reader = Session(tmp_path, environment(PATH=tools, COLUMNS="200", XLA_FLAGS=""), sys.executable)
     program, command, printed = list(blocks(REPOSITORY / "docs" / "bisect.md"))[:3]
