@@ -1,6 +1,10 @@
 """The process group: arguments win over the environment; incomplete or bad values raise."""
 
+import os
+import shutil
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,7 +15,7 @@ import pyreactant as pr
 from pyreactant.process.group import ProcessGroup, port_of, resolve
 from pyreactant.process.group.coordinator import check_coordinator
 from pyreactant.process.group.group import join_address, split_address
-from tests.harness import free_port
+from tests.harness import environment, free_port, require
 
 ENVIRONMENT = {
     "PYREACTANT_NUM_PROCESSES": "4",
@@ -179,3 +183,28 @@ def test_the_check_of_a_port_listens_nowhere(monkeypatch: pytest.MonkeyPatch) ->
     """Another process that waits for a listener would go on, and find none."""
     monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("it listens"))
     check_coordinator(ProcessGroup(2, 0, f"127.0.0.1:{free_port()}"), 5.0)
+
+
+ONE_PORT = """
+ip link set lo up && echo 30000 30000 > /proc/sys/net/ipv4/ip_local_port_range && exec "$@"
+"""
+WAIT = """
+from pyreactant.process.group import ProcessGroup
+from pyreactant.process.group.coordinator import check_coordinator
+check_coordinator(ProcessGroup(2, 1, "127.0.0.1:30000"), 1.0)
+"""
+
+
+def test_a_connection_with_itself_is_no_listener() -> None:
+    """TCP makes one where nobody listens if the system takes that port for the caller's end."""
+    require(os.geteuid() == 0 and shutil.which("unshare"), "root, for a network of its own")
+    python = [sys.executable, "-c", WAIT]
+    ran = subprocess.run(
+        ["unshare", "--net", "sh", "-c", ONE_PORT, "sh", *python],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "found nothing listening at 127.0.0.1:30000 after 1 s" in ran.stderr

@@ -340,9 +340,10 @@ def _wait_for_listener(group: ProcessGroup, timeout: float, deadline: float) -> 
     while True:
         try:
             with socket.create_connection(address, timeout=5) as connection:
-                # Where nobody listens, a connection from this very port is one with itself.
                 if connection.getsockname() != connection.getpeername():
                     return
+                # From the very port on which nobody listens: TCP connects that with itself.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise RendezvousError(
