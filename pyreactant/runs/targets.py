@@ -1,4 +1,4 @@
-"""Where jobs run, and what every `Target` must do."""
+"""The list of places where jobs run; `places.target` says what each must do."""
 
 import dataclasses
 import importlib
