@@ -95,7 +95,7 @@ def until(
 
 
 def free_port() -> int:
-    """A port nobody listens on now, below those that Linux gives to connections and other tests."""
+    """A port nobody listens on now; Linux gives connections and other servers those above."""
     while True:
         port = 20_000 + secrets.randbelow(12_768)  # Ray has 10002 to 19999 for itself
         with contextlib.suppress(OSError), socket.socket() as probe:

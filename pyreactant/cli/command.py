@@ -525,10 +525,11 @@ def made_option(keyword: str, annotation: Any) -> Any:
 @functools.cache
 def _loudness() -> Sequence[Any]:
     """The options of all commands that say how much they tell."""
+    panel = _PANEL_OF["--quiet"]
     less = "Print no progress, only the result and errors."
     more = "Print each step with its time, and the tracebacks of errors."
-    quiet = typer.Option("--quiet", "-q", help=less, rich_help_panel="Output")
-    verbose = typer.Option("--verbose", "-v", help=more, rich_help_panel="Output")
+    quiet = typer.Option("--quiet", "-q", help=less, rich_help_panel=panel)
+    verbose = typer.Option("--verbose", "-v", help=more, rich_help_panel=panel)
     return (
         made_option("quiet", Annotated[bool, quiet]),
         made_option("verbose", Annotated[bool, verbose]),

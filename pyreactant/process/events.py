@@ -1,8 +1,8 @@
 """What programs, their supervisors and the head of a run tell each other.
 
-Each message is an immutable dataclass. On the line it is a JSON object with its "type" and its
-fields, which `write` and `read` make and take; a connection may add what it alone knows, such as
-the time or the process. Who gets a message matches its class.
+Each message is an immutable object with fields. On the line it is a JSON object with its "type" and
+its fields, which `write` and `read` make and take; a connection may add what it alone knows, such
+as the time or the process. Who gets a message matches its class.
 """
 
 import operator

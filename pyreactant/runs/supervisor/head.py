@@ -215,7 +215,7 @@ class Head:
                     say(f"the log of {state.name()} is not complete: {state.log_error}")
 
     def _note_wait(self, process: int, event: WaitsFor) -> None:
-        """Say for whom a process waits in a save."""
+        """Say for whom a process waits."""
         if 0 <= event.other < len(self._members):
             text = event.text(self._members[process].name(), self._running[event.other].name())
             what = event.what[:200]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ....base.errors import MismatchError, PyReactantError
 from ...backend import Store
+from .explain import describe, explain
 from .operation import Stream, stream_id
 from .tree import Tree, equal
 
@@ -115,8 +116,6 @@ class Watch:
         thread, number = verdict
         if number is None:
             number = self._locate(f"{name}/locate", streams[thread], plan["counts"][thread])
-        from .explain import describe, explain  # most runs never need it
-
         mine = describe(streams.get(thread), thread, number, closed=_is_closed(thread, plan))
         self._take_error(MismatchError(explain(self._tree, f"{name}/explain", mine)))
         return False
